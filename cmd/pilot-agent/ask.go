@@ -143,7 +143,7 @@ func await(ctx context.Context, url string, timeout, period time.Duration) error
 			return nil
 		}
 		if last == nil || ctx.Err() == nil {
-			last = err // what the end of all waiting interrupts says less than the answer before
+			last = err // an error because ctx has ended says less than the previous one
 		}
 		select {
 		case <-ctx.Done():

@@ -31,7 +31,7 @@ func program() int {
 	return run.Command(context.Background(), c, args)
 }
 
-// arguments is the command line. A link to the program with the name of one of the capture commands stands for that command.
+// arguments is the command line. If the program is run by a link with the name of a capture command, it runs that command.
 func arguments(argv []string) []string {
 	if name := filepath.Base(argv[0]); name == captureName || name == cleanName {
 		return append([]string{name}, argv[1:]...)
@@ -50,7 +50,7 @@ crash, answers readiness probes, and stops it after running requests have had ti
 	return c
 }
 
-// build is the version of the program, and that of the Istio whose agent it stands for.
+// build is the version of the program, and the version of Istio whose agent it replaces.
 type build struct {
 	run.Build
 	Istio string `json:"istio"`

@@ -16,8 +16,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"pilot-agent": main})
 }
 
-// TestScripts runs the programs of testdata. $PORT is that of a server that echoes requests, and is ready at the third request for
-// /ready.
+// TestScripts runs the programs of testdata. $PORT is the port of a server that echoes requests, and is ready at the third request
+// for /ready.
 func TestScripts(t *testing.T) {
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ var (
 	man    = flag.String("man", "", "write man pages into this folder, too")
 )
 
-// TestReference: what is committed is what the commands say.
+// TestReference: the committed reference matches the help of the commands.
 func TestReference(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "INSTANCE_IP", "ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"} {
 		t.Setenv(name, "") // the defaults of flags
@@ -22,7 +22,7 @@ func TestReference(t *testing.T) {
 	reference.Check(t, root(config.New(os.Environ())), "../../doc/reference/pilot-agent.md", *update, *man)
 }
 
-// TestIstioSettings: the page about settings of Istio's agent says what the program does.
+// TestIstioSettings: the page about settings of Istio's agent matches the program.
 func TestIstioSettings(t *testing.T) {
 	const page = "../../doc/reference/istio-agent.md"
 	want := config.IstioSettings()

@@ -109,7 +109,7 @@ func describe(p admin.Problem) (list []any) {
 	return append(list, "reason", p.Reason)
 }
 
-// logStart logs what the control plane starts with.
+// logStart logs the version and the main settings of the control plane.
 func logStart(log *slog.Logger, s *config.Settings, build run.Build) {
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)

@@ -14,14 +14,14 @@ var (
 	man    = flag.String("man", "", "write man pages into this folder, too")
 )
 
-// TestReference: what is committed is what the commands say.
+// TestReference: the committed reference matches the help of the commands.
 func TestReference(t *testing.T) {
 	t.Setenv("HOME", "$HOME")
 	t.Setenv("XDG_STATE_HOME", "")
 	reference.Check(t, root(nil), "../../doc/reference/pilot-discovery.md", *update, *man)
 }
 
-// TestVariables: the page about environment variables says what the program does.
+// TestVariables: the page about environment variables matches the program.
 func TestVariables(t *testing.T) {
 	const page = "../../doc/reference/istio-discovery.md"
 	want := config.IstioVariables()

@@ -23,8 +23,8 @@ spec:
         host: revews
 `
 
-// TestScreens: what an operator meets, in one life of a control plane: the line of a field, levels of the log at run time, request, and
-// remarks about variables.
+// TestScreens checks the output that an operator sees during one run of a control plane: the line of a field, levels of the log at run
+// time, request, and remarks about variables.
 func TestScreens(t *testing.T) {
 	t.Setenv("PILOT_ENABLE_AMBIENT", "true")
 	t.Setenv("PILOT_ENABLE_GATEWAY_API", "true") // the usual value

@@ -53,7 +53,7 @@ const pluggedSecret = "cacerts"
 type trust struct {
 	domains atomic.Pointer[[]string]
 	roots   atomic.Pointer[ca.Trusted]
-	// message is what roots were made of. It belongs to the goroutine that commits.
+	// message is the mesh configuration that roots were made of. It belongs to the goroutine that commits.
 	message *meshconfig.MeshConfig
 	log     *slog.Logger
 }
@@ -82,7 +82,7 @@ func (t *trust) all() []string { return *t.domains.Load() }
 
 func (t *trust) first() string { return t.all()[0] }
 
-// secure is what serves callers over TLS.
+// secure is the part of the control plane that serves callers over TLS.
 type secure struct {
 	settings *config.Settings
 	trust    *trust
@@ -139,7 +139,7 @@ func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, 
 	return x, err
 }
 
-// signs returns what signs the certificates of workloads: the authority of the control plane, or signers of the cluster.
+// signs returns the signer of the certificates of workloads: the authority of the control plane, or signers of the cluster.
 func (x *secure) signs(access *rest.Config) (ca.Signer, error) {
 	c := x.settings.CA
 	if !c.External {
@@ -166,7 +166,7 @@ func rootStore(s *config.Settings, access *rest.Config) (ca.Store, error) {
 	return cluster.NewSecretStore(access, s.Namespace, rootSecret)
 }
 
-// callers returns what finds out who a caller is.
+// callers returns the authenticator of callers.
 func (x *secure) callers(access *rest.Config) (identity.Authenticator, error) {
 	c := x.settings.CA
 	list := identity.Any{identity.Certificates{TrustDomains: x.trust.all, Now: time.Now}}
@@ -203,7 +203,7 @@ func servingNames(s *config.Settings) []string {
 	return append(names, s.CA.Hosts...)
 }
 
-// reporter returns a function that makes what is wrong with the authority problems of the mesh.
+// reporter returns a function that reports faults of the certificate authority as problems of the mesh.
 func (x *secure) reporter() func([]string) {
 	var was []api.Problem
 	return func(problems []string) {
@@ -243,12 +243,12 @@ func (x *secure) server(xds *server.Server, settings *tls.Config) *grpc.Server {
 	return g
 }
 
-// refuse tells that a proxy claims to be somebody else.
+// refuse reports that a proxy claims another identity than its own.
 func (x *secure) refuse(ctx context.Context, reason error) {
 	x.door.Refuse(ctx, "a proxy is refused, because it claims to be somebody else", reason)
 }
 
-// roots returns what writes the roots of the mesh into the namespaces of the cluster.
+// roots returns a function that writes the roots of the mesh into the namespaces of the cluster.
 func (x *secure) roots(access *rest.Config, loop *push.Loop, log *slog.Logger) (func(context.Context), error) {
 	w, err := cluster.NewRoots(access)
 	if err != nil {

@@ -33,7 +33,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// secured is a control plane with TLS, and what its clients need.
+// secured is a control plane with TLS, and the credentials for its clients.
 type secured struct {
 	*controlPlane
 	secure string
@@ -116,7 +116,7 @@ func (m *secured) with(token string) context.Context {
 	return metadata.AppendToOutgoingContext(m.t.Context(), "authorization", "Bearer "+token)
 }
 
-// certify asks for a certificate whose request names somebody else.
+// certify asks for a certificate. The signing request names another identity than the caller's.
 func (m *secured) certify(conn *grpc.ClientConn, token string, valid time.Duration, extra map[string]any) (*tls.Certificate, error) {
 	m.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -189,7 +189,7 @@ func ends(t *testing.T, what string, s discoveryv3.AggregatedDiscoveryService_De
 
 const webNode = "sidecar~10.9.0.1~web-1.shop~shop.svc.cluster.local"
 
-// TestIdentity is who gets what: each line claims something, and gets it or does not.
+// TestIdentity checks access: each line is a request with its credentials, and the expected outcome.
 func TestIdentity(t *testing.T) {
 	m := startSecure(t)
 	plain := m.dial(nil)
@@ -234,7 +234,7 @@ func TestIdentity(t *testing.T) {
 	m.hidden(token, own)
 }
 
-// certificates is who gets a certificate.
+// certificates checks which callers get a certificate.
 func (m *secured) certificates(plain, certified *grpc.ClientConn) {
 	m.t.Helper()
 	for _, c := range []struct {
@@ -261,7 +261,7 @@ func (m *secured) certificates(plain, certified *grpc.ClientConn) {
 }
 
 // TestStreamsEndWithTheirCredentials opens streams with a token and a certificate of a few seconds: both end when these expire, and
-// what has expired opens no other.
+// expired credentials open no new stream.
 func TestStreamsEndWithTheirCredentials(t *testing.T) {
 	m := startSecure(t)
 	plain := m.dial(nil)
@@ -291,7 +291,7 @@ func TestStreamsEndWithTheirCredentials(t *testing.T) {
 	}
 }
 
-// TestRestartKeepsTheRoot: what was certified before a restart is accepted after it.
+// TestRestartKeepsTheRoot: a certificate issued before a restart is accepted after it.
 func TestRestartKeepsTheRoot(t *testing.T) {
 	m := startSecure(t)
 	own, err := m.certify(m.dial(nil), m.token("shop", "web", time.Hour), time.Hour, nil)

@@ -50,7 +50,7 @@ type controlPlane struct {
 	log        bytes.Buffer
 }
 
-// Write implements io.Writer: what the program says.
+// Write implements io.Writer for the log of the program.
 func (c *controlPlane) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *controlPlane) said() string {
 	return c.log.String()
 }
 
-// free is an address nobody uses at the moment.
+// free is an address that is not in use at the moment.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,7 +135,7 @@ func (c *controlPlane) ready() {
 	c.until("/ready", func(code int, _ string) bool { return code == http.StatusOK })
 }
 
-// stop tells the program to end and returns its exit code.
+// stop ends the program and returns its exit code.
 func (c *controlPlane) stop() int {
 	c.t.Helper()
 	c.cancel()
@@ -211,7 +211,7 @@ func TestServe(t *testing.T) {
 	checkLog(t, c.said())
 }
 
-// checkLog looks for what must have been said, in JSON.
+// checkLog checks that the log is JSON and has all expected messages.
 func checkLog(t *testing.T, log string) {
 	t.Helper()
 	want := map[string]bool{"command line": false, "starting": false, "commit": false, "ready": false, "problem": false, "problem mended": false, "proxy connected": false, "proxy gone": false, "stopped": false}
@@ -234,7 +234,7 @@ func checkLog(t *testing.T, log string) {
 	}
 }
 
-// TestAddressTaken: it is heard at once, by name, and the exit code is that of a failure.
+// TestAddressTaken: the program ends at once, names the flag with the address, and exits with ExitFailed.
 func TestAddressTaken(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -251,7 +251,7 @@ func TestAddressTaken(t *testing.T) {
 	}
 }
 
-// TestBadNode: what a proxy says wrongly costs that proxy only.
+// TestBadNode: an invalid node affects only the proxy that sent it.
 func TestBadNode(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := start(t)

@@ -109,7 +109,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	return g, nil
 }
 
-// addJournal adds what logs problems, and which proxies come and go.
+// addJournal adds the actors that log problems, and proxies that connect and disconnect.
 func addJournal(g *run.Group, board *admin.Board, loop *push.Loop, committed <-chan struct{}, visits *arrivals.Log, log *slog.Logger) {
 	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
 		return board.Follow(ctx, loop, committed, func(news admin.News) { logNews(log, news) })
@@ -117,7 +117,7 @@ func addJournal(g *run.Group, board *admin.Board, loop *push.Loop, committed <-c
 	g.Add(run.Actor{Name: "visits", Run: visits.Run})
 }
 
-// notify tells receivers that there was a commit. One that has not taken the previous one yet will find both.
+// notify signals a commit to receivers. A receiver that has not taken the previous signal yet will find both commits.
 func notify(receivers ...chan<- struct{}) {
 	for _, to := range receivers {
 		select {
@@ -127,8 +127,8 @@ func notify(receivers ...chan<- struct{}) {
 	}
 }
 
-// addKeyFetcher adds what fetches the keys of issuers of tokens. Without a cluster, who writes the files owns the host. changed delivers
-// after commits.
+// addKeyFetcher adds the actor that fetches the keys of issuers of tokens. Without a cluster, local addresses are allowed, because the
+// author of the files owns the host. changed delivers after commits.
 func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, changed <-chan struct{}, log *slog.Logger) {
 	client := jwks.NewClient(jwks.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers})
 	keys := &jwks.Fetcher{Mesh: loop, Changed: changed, Sink: loop, Client: client, Refresh: s.KeyRefresh, Log: log}
@@ -138,7 +138,7 @@ func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, changed <-
 	}})
 }
 
-// addPermissions adds what finds out who may read the Secrets of the cluster, and has them read. asked delivers after commits.
+// addPermissions adds the actor that finds out which accounts may read the Secrets of the cluster, and has them read. asked delivers after commits.
 func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sources []source.Source, loop *push.Loop, asked <-chan struct{}, log *slog.Logger) error {
 	for _, one := range sources {
 		local, ok := one.(*kube.Source)
@@ -158,8 +158,8 @@ func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sourc
 	return nil
 }
 
-// serve reports that the control plane is ready, until it stops. serving withdraws why it was not. What decoding the first lists
-// leaves behind is collected at the usual pace, so that it does not double the memory of a large mesh.
+// serve reports that the control plane is ready, until it stops. serving withdraws the reason why it was not. From then on garbage
+// is collected at the usual pace, so that the garbage of decoding the first lists does not double the memory of a large mesh.
 func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serving func(), log *slog.Logger) error {
 	serving()
 	run.PaceCollector()
@@ -169,7 +169,7 @@ func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serv
 	return nil
 }
 
-// addServers adds what proxies call, with and without TLS, and what writes to the cluster.
+// addServers adds the servers for proxies, with and without TLS, and the actors that write to the cluster.
 func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
 	if s.GRPCAddr != "" {
 		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
@@ -183,7 +183,7 @@ func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 	return nil
 }
 
-// newLoop creates the state and the loop that owns it. observe is told of each commit.
+// newLoop creates the state and the loop that owns it. observe is called with each commit.
 func newLoop(s *config.Settings, sources []string, secure *secure, visits *arrivals.Log, log *slog.Logger, observe func(push.Commit)) *push.Loop {
 	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: mesh.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
@@ -258,7 +258,7 @@ func namesOf(sources []source.Source) []string {
 	return names
 }
 
-// fieldsIn returns what finds the positions of fields in the files of a source; nil if no source reads files.
+// fieldsIn returns a function that sets the positions of fields in the files of a source; nil if no source reads files.
 func fieldsIn(sources []source.Source) func([]api.Problem) {
 	for _, one := range sources {
 		if files, ok := one.(*file.Source); ok {
@@ -279,7 +279,7 @@ func connect(s *config.Settings) (*rest.Config, error) {
 // writes reports whether the control plane writes to the cluster: statuses of the configuration that it reads there.
 func writes(s *config.Settings) bool { return s.Kubernetes() && s.ConfigDir == "" }
 
-// leaderLease is what the replicas of all revisions compete for: one of them writes statuses and allocates addresses.
+// leaderLease is the name of the lease that the replicas of all revisions compete for: its holder writes statuses and allocates addresses.
 const leaderLease = "pilot-discovery-leader"
 
 // controlNamespace is the namespace of the control plane in the cluster that it writes to; empty if it registers no proxies there.
@@ -290,8 +290,8 @@ func controlNamespace(s *config.Settings) string {
 	return s.Namespace
 }
 
-// addWriters adds the actors that write to the cluster: one that registers the proxies of this replica, and one that does what only
-// one replica may do.
+// addWriters adds the actors that write to the cluster: one that registers the proxies of this replica, and one for the work that
+// only one replica may do.
 func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
 	target, err := cluster.NewStatuses(access)
 	if err != nil {
@@ -394,8 +394,8 @@ func wait(ctx context.Context) error {
 	return nil
 }
 
-// listing notes when its source has listed everything, and until then what hinders it. The source of remote clusters also passes on batches of
-// other sources.
+// listing records when its source has listed everything, and until then the errors that prevent it. The source of remote clusters also passes
+// on batches of other sources.
 type listing struct {
 	source.Sink
 	of  string

@@ -38,7 +38,7 @@ type breakage struct {
 	name string
 	// kind, object and spec describe the object with the mistake; file is the whole document instead.
 	kind, spec, file string
-	// command is the first that a user would run, on the folder mesh, and cause is what its output must show.
+	// command is the first that a user would run, on the folder mesh, and cause is a text that its output must have.
 	command, cause string
 	// passes is true if the command succeeds all the same: nothing certainly fails.
 	passes bool

@@ -128,7 +128,7 @@ func askAccess(cmd *cobra.Command, address string, d explain.Described, files, m
 	return all.Access(domain, d)
 }
 
-// evaluated reads files for an evaluation without a control plane. It shows errors in them, because what is refused does not count.
+// evaluated reads files for an evaluation without a control plane. It prints the errors in them, because refused objects do not count.
 func evaluated(cmd *cobra.Command, files, meshConfigs []string) (*analyze.Analysis, error) {
 	all := analyze.New()
 	for _, name := range meshConfigs {

@@ -12,7 +12,7 @@ var (
 	man    = flag.String("man", "", "write man pages into this folder, too")
 )
 
-// TestReference: what is committed is what the commands say.
+// TestReference: the committed reference matches the help of the commands.
 func TestReference(t *testing.T) {
 	t.Setenv("HOME", "$HOME")
 	t.Setenv("XDG_STATE_HOME", "")

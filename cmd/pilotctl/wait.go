@@ -23,7 +23,7 @@ const askAgain = 200 * time.Millisecond
 // exitNoEffect is the exit code of wait for an object that has no effect: no connected proxy needs it, or another object shadows it.
 const exitNoEffect = 3
 
-// errNotLive ends a wait that cannot succeed any more, or not in time. The last answer says what is missing.
+// errNotLive ends a wait that cannot succeed any more, or not in time. The last answer has the reason.
 var errNotLive = errors.New("not live")
 
 func waitCommand() *cobra.Command {
@@ -87,7 +87,7 @@ it, or another object shadows it, that is, goes first where both say something.`
 	return c
 }
 
-// goal is what wait waits for.
+// goal is the state that wait waits for.
 type goal struct {
 	// generation of the object, or a later one.
 	generation int64

@@ -207,7 +207,7 @@ type origin interface {
 	Addresses(ctx context.Context, namespace, service string) ([]string, error)
 }
 
-// facts collects what the files follow from.
+// facts collects the data that the files are made from.
 func (e *entryFlags) facts(ctx context.Context, from origin) (vm.Facts, error) {
 	f := vm.Facts{
 		ControlNamespace: e.istioNamespace, Revision: e.revision, Discovery: e.discovery, Ingress: e.ingressIP, ClusterID: e.clusterID,

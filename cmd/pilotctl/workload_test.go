@@ -65,7 +65,7 @@ func TestConfigureOffline(t *testing.T) {
 	}
 }
 
-// TestConfigureMistakes: what is missing is said, and what to do.
+// TestConfigureMistakes: errors say which flag or file is missing or wrong, and what to do.
 func TestConfigureMistakes(t *testing.T) {
 	for want, args := range map[string][]string{
 		"name a folder for the files with -o":     {"-f", "group.yaml"},

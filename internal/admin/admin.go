@@ -43,7 +43,7 @@ type Options struct {
 	Profile bool
 	// Remote serves /debug to other hosts than this one too.
 	Remote bool
-	// Namespaces are those whose workloads may read all pages by xDS. Other workloads may read what is about the proxies of their own.
+	// Namespaces are the namespaces whose workloads may read all pages by xDS. Other workloads may read pages about proxies of their own namespace.
 	Namespaces []string
 	// Hosts are the names in Host headers to which /debug answers, besides addresses and localhost.
 	Hosts []string
@@ -63,7 +63,7 @@ func New(o Options) *Pages {
 	return p
 }
 
-// Handler serves the pages. What shows configuration answers to known names only (Options.Hosts). Probes and scrapers may call /ready,
+// Handler serves the pages. Pages that show configuration answer to known host names only (Options.Hosts). Probes and scrapers may call /ready,
 // /metrics and /version by any name: these pages show reasons why the control plane is not ready, counts and the build, and no configuration.
 func (p *Pages) Handler() http.Handler {
 	mux := http.NewServeMux()

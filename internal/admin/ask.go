@@ -23,8 +23,8 @@ func visible(ctx context.Context) (namespace string, ok bool) {
 }
 
 // Answer returns the body of a page for a client that asks by xDS, as an agent does for its workload. A client that has shown a namespace
-// of Options.Namespaces may read all pages, and one of another namespace those that are about proxies, of its own namespace. A client that
-// has shown nothing may read what it may read by HTTP. Errors have a gRPC status.
+// of Options.Namespaces may read all pages. One of another namespace may read pages about proxies, and sees only the proxies of its
+// namespace. A client without an identity may read the same pages as by HTTP. Errors have a gRPC status.
 func (p *Pages) Answer(ctx context.Context, q server.Page) ([]byte, error) {
 	body, err := p.answer(ctx, q)
 	if err != nil {

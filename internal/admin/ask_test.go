@@ -13,8 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// TestAnswer: workloads of the control plane's namespace read everything, others what is about proxies of their namespace, and who has not
-// shown who it is what it could read by HTTP.
+// TestAnswer: workloads of the control plane's namespace read everything, others pages about proxies of their namespace, and clients
+// without an identity the same pages as by HTTP.
 func TestAnswer(t *testing.T) {
 	w := newWorld(t, shop)
 	w.connect("web-1.shop")
@@ -70,7 +70,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestPagesOfOthers: every page that callers of other namespaces may read shows them nothing of a proxy that is not theirs.
+// TestPagesOfOthers: no page that callers of other namespaces may read shows them a proxy of another namespace.
 func TestPagesOfOthers(t *testing.T) {
 	w := newWorld(t, shop)
 	w.connect("web-1.shop")

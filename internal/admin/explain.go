@@ -77,7 +77,7 @@ func (p *Pages) canI(r *http.Request) (any, error) {
 	return got.answer, nil
 }
 
-// ingressz returns an explain.Ingresses: what gateways are to serve for the hosts of Ingresses. The form of answers has a version.
+// ingressz returns an explain.Ingresses: the content that gateways serve for the hosts of Ingresses. The form of answers has a version.
 func (p *Pages) ingressz(r *http.Request) (any, error) {
 	a, err := inspect(r, p, func(v *push.View) *explain.Ingresses {
 		return explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}.AskIngress(r.URL.Query().Get("host"))

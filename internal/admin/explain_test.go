@@ -81,13 +81,13 @@ spec: {action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}
 	}
 }
 
-// TestHeldBack: what a proxy rejected is told with the time, the reason, and the objects it is made of.
+// TestHeldBack: /debug/syncz shows a rejected resource with the time, the reason, and the objects it is made of.
 func TestHeldBack(t *testing.T) {
 	w := newWorld(t, shop)
 	c, response := w.connect("web-1.shop")
 	const cluster = "outbound|80||reviews.shop.svc.cluster.local"
 	c.answer(response, "cluster "+cluster+" is not to my taste")
-	list := eventually(w, "/debug/syncz?proxy=web-1", func(l []Sync) bool { // what it is made of is found a commit later
+	list := eventually(w, "/debug/syncz?proxy=web-1", func(l []Sync) bool { // its objects are found a commit later
 		return len(l) == 1 && len(l[0].Types["CDS"].Held) == 1 && len(l[0].Types["CDS"].Held[0].Objects) > 0
 	})
 	held := list[0].Types["CDS"].Held[0]
@@ -101,7 +101,7 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestProxyPages: what the pages about single proxies say of one.
+// TestProxyPages checks the content of the pages about a single proxy.
 func TestProxyPages(t *testing.T) {
 	w := newWorld(t, shop+`---
 apiVersion: networking.istio.io/v1

@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/ca"
 )
 
-// IdentityMetrics are the metrics of the certificate authority and of who is let in. Their names are Istio's.
+// IdentityMetrics are the metrics of the certificate authority and of authentication. Their names are Istio's.
 type IdentityMetrics struct {
 	requests, issued, malformed, failed, refused, impersonations prometheus.Counter
 }
@@ -45,7 +45,7 @@ func (m *Metrics) Identity(authority func() *ca.Authority) *IdentityMetrics {
 // Refused counts a refusal.
 func (i *IdentityMetrics) Refused() { i.refused.Inc() }
 
-// Outcome counts what came of a request for a certificate.
+// Outcome counts a request for a certificate by its outcome.
 func (i *IdentityMetrics) Outcome(o ca.Outcome) {
 	i.requests.Inc()
 	switch o {

@@ -11,13 +11,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// Live tells how far the present version of an object has come.
+// Live describes which proxies use the present version of an object.
 type Live struct {
 	Object Object `json:"object"`
 	live.Status
 	// Refused are the errors for which the latest version of the object is not used.
 	Refused []Problem `json:"refused,omitempty"`
-	// Conflicts say which other objects go before this one, and for what.
+	// Conflicts name the objects that take precedence over this one, and the parts for which they do.
 	Conflicts []Problem `json:"conflicts,omitempty"`
 	// Unknown is true if the control plane has no version of the object in force.
 	Unknown bool `json:"unknown,omitempty"`

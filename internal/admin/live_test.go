@@ -58,7 +58,7 @@ func TestLive(t *testing.T) {
 	eventually(w, rulePage, func(v Live) bool { return v.Done() && v.Live == 1 })
 }
 
-// TestLiveRejected: a proxy that rejects what an edit led to is not live, and says why.
+// TestLiveRejected: an object is not live on a proxy that rejects the resources of an edit, and the answer has the reason.
 func TestLiveRejected(t *testing.T) {
 	w := newWorld(t, shop)
 	c, r := w.connect("web-1.shop")
@@ -71,7 +71,7 @@ func TestLiveRejected(t *testing.T) {
 	}
 }
 
-// TestLiveOfOthers: a proxy that does not see an object does not need it, and who asks for nothing that exists is told so.
+// TestLiveOfOthers: a proxy that does not see an object does not need it, and a request for an object that does not exist is answered with that.
 func TestLiveOfOthers(t *testing.T) {
 	w := newWorld(t, shop, api.Problem{
 		Object: api.Key{Kind: api.KindDestinationRule, Namespace: "shop", Name: "broken"}, Severity: api.Error,

@@ -54,7 +54,7 @@ func TestFollow(t *testing.T) {
 	reviews := api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}
 	w := newWorld(t, shop, api.Problem{Object: reviews, Severity: api.Error, Reason: "one"})
 	var list []Problem
-	w.read("/debug/problemz", &list) // somebody who looks takes nothing away
+	w.read("/debug/problemz", &list) // reading the page takes no problem away from Follow
 	committed, told := make(chan struct{}), make(chan News)
 	w.background(func(ctx context.Context) {
 		_ = w.options.Board.Follow(ctx, w.loop, committed, func(news News) {

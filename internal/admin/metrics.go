@@ -19,8 +19,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// Metrics are the metrics for Prometheus. Names and labels are those of Istio where it has such a metric, so that dashboards and
-// alerts for it work. Names of other metrics begin with pilot_ too.
+// Metrics are the metrics for Prometheus. Where Istio has such a metric, names and labels are the same, so that dashboards and
+// alerts for Istio work. Names of other metrics begin with pilot_ too.
 //
 // The methods count events when they happen. Metrics of a state, such as connected proxies, services, cells and problems, are read
 // at each scrape; see scrape.go.
@@ -32,12 +32,12 @@ type Metrics struct {
 	configSize                             *prometheus.HistogramVec // by type URL
 	convergence, sendTime                  prometheus.Histogram
 	pushTime                               *prometheus.HistogramVec // by type
-	cfgEvents, regEvents                   *prometheus.CounterVec   // by kind, and what happened
+	cfgEvents, regEvents                   *prometheus.CounterVec   // by kind and event
 	closed                                 *prometheus.CounterVec   // by gRPC code
 	writeTimeouts, internalErrors, crowded prometheus.Counter
 	unknown                                prometheus.Counter
 
-	inbound        *prometheus.CounterVec // by what changed
+	inbound        *prometheus.CounterVec // by type of change
 	triggers       *prometheus.CounterVec
 	commits        prometheus.Counter
 	commitDuration prometheus.Histogram
@@ -96,7 +96,7 @@ func NewMetrics(b run.Build) *Metrics {
 	m.commits = m.counter("pilot_commits_total", "Commits that changed something.")
 	m.commitDuration = m.histogram("pilot_commit_duration_seconds", "Seconds from the beginning of a commit until all streams have the new states.", fine())
 	m.cellsRun = m.counters("pilot_cells_run_total", "Cells that were computed, by query.", "query")
-	for t := resource.Type(0); t < resource.AllTypes; t++ { // a counter that is not there cannot be told from one that is broken
+	for t := resource.Type(0); t < resource.AllTypes; t++ { // a missing counter would look like a broken one
 		for _, v := range []*prometheus.CounterVec{m.pushes, m.acks, m.rejects, m.expired, m.sentBytes, m.sentResources} {
 			v.WithLabelValues(label(t))
 		}
@@ -202,7 +202,7 @@ func (m *Metrics) Commit(c push.Commit) {
 		return
 	}
 	if pending == 0 {
-		pending = uint32(proxyTrigger) // nothing outside changed: somebody connected or was held back from something
+		pending = uint32(proxyTrigger) // no source changed: a proxy connected or rejected something
 	}
 	for bit, name := range triggerNames {
 		if pending&(1<<bit) != 0 {

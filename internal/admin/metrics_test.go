@@ -19,7 +19,7 @@ func subscribeListeners() *discoveryv3.DeltaDiscoveryRequest {
 	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Listener.URL()}
 }
 
-// TestMetrics follows a proxy and looks at what Prometheus would see.
+// TestMetrics follows a proxy and checks the metrics that Prometheus would scrape.
 func TestMetrics(t *testing.T) {
 	w := newWorld(t, shop, api.Problem{Severity: api.Error, Code: "syntax", Reason: "broken"})
 	for series, want := range map[string]string{
@@ -74,7 +74,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestTriggers: what a commit is put down to.
+// TestTriggers checks which triggers a commit counts.
 func TestTriggers(t *testing.T) {
 	m := NewMetrics(run.Build{})
 	m.pending.Or(uint32(serviceTrigger | configTrigger))
@@ -94,7 +94,7 @@ type busy struct{}
 
 func (busy) Inspect(context.Context, func(*push.View)) error { return context.DeadlineExceeded }
 
-// TestBusy: what can be said without the loop is said, and the rest has a reason.
+// TestBusy: pages and metrics that do not need the loop work while it is busy, and the others return a reason.
 func TestBusy(t *testing.T) {
 	w := newWorld(t, shop)
 	w.options.Mesh = busy{}

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// IstioMetric says what a metric of Istio's control plane is here.
+// IstioMetric maps a metric of Istio's control plane to its counterpart here.
 type IstioMetric struct {
 	// Name is the name of the metric in Istio.
 	Name string
 	// Ask is the metric to ask here; empty if there is none. It equals Name where the metric has the same name here.
 	Ask string
-	// Note says what differs, or why there is none.
+	// Note describes the difference, or why there is no counterpart.
 	Note string
 }
 

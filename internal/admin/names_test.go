@@ -36,7 +36,7 @@ func registered(m *Metrics) map[string]string {
 	return all
 }
 
-// TestIstioMetrics: what the table says to ask exists, and what it says to be none does not; codes in it exist, too.
+// TestIstioMetrics: the metrics that the table says to use exist, and the ones that it says to be missing do not; codes in it exist, too.
 func TestIstioMetrics(t *testing.T) {
 	m := NewMetrics(run.Build{})
 	m.Watch(busy{}, nil, NewBoard(nil))
@@ -66,7 +66,7 @@ func TestIstioMetrics(t *testing.T) {
 	metricsPage(t, have)
 }
 
-// metricsPage compares doc/metrics.md with what there is.
+// metricsPage compares doc/metrics.md with the registered metrics.
 func metricsPage(t *testing.T, have map[string]string) {
 	t.Helper()
 	const page, from = "../../doc/metrics.md", "| Metric of Istio |"
@@ -101,12 +101,12 @@ func metricsPage(t *testing.T, have map[string]string) {
 	}
 }
 
-// nowhere is a sink that drops what it is given.
+// nowhere is a sink that drops all batches.
 type nowhere struct{}
 
 func (nowhere) Apply(source.Batch) {}
 
-// TestEvents: objects of configuration and of Kubernetes are counted by kind and by what happened.
+// TestEvents: objects of configuration and of Kubernetes are counted by kind and by event.
 func TestEvents(t *testing.T) {
 	m := NewMetrics(run.Build{})
 	rule, service := api.Key{Kind: api.KindDestinationRule, Name: "a"}, api.Key{Kind: kube.KindService, Name: "a", Cluster: "c"}

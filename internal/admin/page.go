@@ -23,7 +23,7 @@ type page struct {
 	Parameters []string `json:"parameters,omitempty"`
 
 	show func(*http.Request) (any, error)
-	// proxies says that the page is about connected proxies alone, so that its callers can be told of those of one namespace only.
+	// proxies is true if the page is about connected proxies alone, so that it can be restricted to the proxies of one namespace.
 	proxies bool
 }
 
@@ -68,7 +68,7 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// json serves what show returns.
+// json serves the result of show as JSON.
 func (p *Pages) json(show func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := encode(r, show)
@@ -79,7 +79,7 @@ func (p *Pages) json(show func(*http.Request) (any, error)) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // whoever has gone does not need the page
+		_, _ = w.Write(body) // an error means that the client has gone
 	})
 }
 
@@ -101,7 +101,7 @@ func encode(r *http.Request, show func(*http.Request) (any, error)) ([]byte, err
 	return body.Bytes(), nil
 }
 
-// refusalOf returns what a client is told of an error, and its HTTP status.
+// refusalOf returns the message for the client and the HTTP status of an error.
 func refusalOf(err error) *refusal {
 	if no, ok := errors.AsType[*refusal](err); ok {
 		return no
@@ -151,5 +151,5 @@ func (p *Pages) index(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(body.Bytes()) // whoever has gone does not need the page
+	_, _ = w.Write(body.Bytes()) // an error means that the client has gone
 }

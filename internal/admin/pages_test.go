@@ -67,8 +67,8 @@ func TestWhoMayLook(t *testing.T) {
 	}
 }
 
-// TestHost: a web page that makes its own name lead to this host (DNS rebinding) reads no configuration, with --debugRemote neither. What
-// probes and scrapers need answers to every name.
+// TestHost: a web page that makes its own name lead to this host (DNS rebinding) reads no configuration, with --debugRemote neither.
+// Pages for probes and scrapers answer to every name.
 func TestHost(t *testing.T) {
 	w := newWorld(t, shop)
 	w.options.Log, w.options.Profile, w.options.Hosts = quiet(), true, []string{"istiod.istio-system.svc"}
@@ -209,7 +209,7 @@ func TestSyncResumed(t *testing.T) {
 	}
 }
 
-// dump is what of a config dump these tests look at.
+// dump has the fields of a config dump that these tests check.
 type dump struct {
 	Proxy    string
 	Revision int
@@ -314,7 +314,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestClusterEndpoints: the endpoints of a Kubernetes Service are those of its slices.
+// TestClusterEndpoints: the endpoints of a Kubernetes Service come from its EndpointSlices.
 func TestClusterEndpoints(t *testing.T) {
 	w := newWorld(t, shop)
 	at := func(kind, name string) api.Key {

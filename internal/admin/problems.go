@@ -80,12 +80,12 @@ type moment struct {
 	at       time.Time
 }
 
-// NewBoard returns an empty board. fields sets the positions of problems to those of their fields, where it finds them; it may be nil.
+// NewBoard returns an empty board. fields sets the positions of problems to the positions of their fields, where it finds them; it may be nil.
 func NewBoard(fields func([]api.Problem)) *Board {
 	return &Board{fields: fields, since: make(map[omap.Name]moment), counts: make(map[api.Severity]int), codes: make(map[code.Code]int)}
 }
 
-// Update replaces the problems by those of a revision, at the cost of the difference.
+// Update replaces the problems by the problems of a revision, at the cost of the difference.
 func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api.Problem]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,8 +139,8 @@ func (b *Board) news(v *push.View) News {
 	return n
 }
 
-// place sets the position of a problem to that of its object if it has none. Problems from queries have no position, so that moving
-// an object within its file runs no query.
+// place sets the position of a problem to the position of its object if it has none. Problems from queries have no position, so
+// that moving an object within its file runs no query.
 func (p *Problem) place(v *push.View) {
 	if p.File == "" {
 		position, _ := v.Tables.Positions.Peek(p.Object.Key())

@@ -81,7 +81,7 @@ func (p *Pages) edsz(r *http.Request) (any, error) {
 	return list, nil
 }
 
-// instancesz returns the ports on which the workloads of connected proxies serve, by connection.
+// instancesz returns the serving ports of the workloads of connected proxies, by connection.
 func (p *Pages) instancesz(r *http.Request) (any, error) {
 	streams, err := p.streams(r)
 	if err != nil {
@@ -155,7 +155,7 @@ type PushStatus struct {
 	Errors   int            `json:"errors"`
 	Warnings int            `json:"warnings"`
 	Proxies  int            `json:"proxies"`
-	// Behind are the proxies that have not acknowledged everything that they were sent. Rejecting are those that rejected some of it.
+	// Behind are the proxies that have not acknowledged everything that they were sent. Rejecting are the proxies that rejected some of it.
 	Behind    []string `json:"behind"`
 	Rejecting []string `json:"rejecting"`
 }

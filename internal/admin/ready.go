@@ -31,7 +31,7 @@ func (r *Readiness) Reasons() []string {
 	return slices.Clone(r.missing)
 }
 
-// Waiting is a reason why the control plane is not ready, with what hinders the end of it.
+// Waiting is a reason why the control plane is not ready, with the causes that keep it so.
 type Waiting struct {
 	of     *Readiness
 	text   string

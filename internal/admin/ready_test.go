@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWaiting: a reason names what hinders it, first things first, and goes when it is done.
+// TestWaiting: a reason names its first cause, and goes when it is done.
 func TestWaiting(t *testing.T) {
 	r := &Readiness{}
 	w := r.Waiting("a is not read")

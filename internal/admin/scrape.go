@@ -109,7 +109,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	s.collectRefusals(send)
 }
 
-// collectRefusals collects which proxies reject content of which types.
+// collectRefusals collects, for each type, the proxies that reject content of the type.
 func (s *scrape) collectRefusals(send func(d *prometheus.Desc, n int, labels ...string)) {
 	for t, d := range s.desc.rejects {
 		refused := map[string]int{}

@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// State tells how far a proxy has acknowledged one type.
+// State is how far a proxy has acknowledged one type.
 type State string
 
 // The states of a proxy and a type.
@@ -39,7 +39,7 @@ const (
 	Unwatched State = "IGNORED"
 )
 
-// Sync tells how far a proxy has acknowledged its configuration. Fields have the names that istioctl reads; Types has details.
+// Sync describes how far a proxy has acknowledged its configuration. Fields have the names that istioctl reads; Types has details.
 type Sync struct {
 	Cluster    string `json:"cluster_id,omitempty"`
 	Proxy      string `json:"proxy"` // name.namespace
@@ -47,8 +47,8 @@ type Sync struct {
 	Version    string `json:"istio_version,omitempty"`
 	Connection string `json:"connection"`
 	Protocol   string `json:"protocol"` // delta or sotw
-	// StaleSince and StaleUntil tell when the agent of the proxy had no control plane before it connected, as it says, and the proxy had
-	// the last known good configuration, or none.
+	// StaleSince and StaleUntil are the time, as the agent of the proxy reports it, in which the agent had no control plane before it
+	// connected. The proxy had the last known good configuration then, or none.
 	StaleSince   time.Time `json:"stale_since,omitzero"`
 	StaleUntil   time.Time `json:"stale_until,omitzero"`
 	ClusterSent  string    `json:"cluster_sent,omitempty"`
@@ -65,7 +65,7 @@ type Sync struct {
 	Types map[string]TypeSync `json:"resources"`
 }
 
-// TypeSync tells how far a proxy has acknowledged one type.
+// TypeSync describes how far a proxy has acknowledged one type.
 type TypeSync struct {
 	State         State          `json:"state"`
 	SentRevision  store.Revision `json:"sent_revision,omitempty"`
@@ -74,7 +74,7 @@ type TypeSync struct {
 	Names         int            `json:"names,omitempty"`    // how many it asked for by name
 	LastError     string         `json:"last_error,omitempty"`
 	HeldBack      int            `json:"held_back,omitempty"` // how many pieces it rejected and does not get
-	Held          []HeldBack     `json:"held,omitempty"`      // those that are known for sure to be to blame
+	Held          []HeldBack     `json:"held,omitempty"`      // the pieces that certainly caused a rejection
 	// LagSeconds is how long the proxy has had something that it has not acknowledged, in seconds.
 	LagSeconds float64 `json:"lag_seconds,omitempty"`
 	// Unacked are resources that the proxy has not acknowledged, in the order in which they were sent. Clusters that an Envoy is
@@ -101,7 +101,7 @@ type HeldBack struct {
 	Name        string    `json:"name"`
 	VirtualHost string    `json:"virtual_host,omitempty"` // if it is only that one of a route configuration
 	Since       time.Time `json:"since"`
-	Reason      string    `json:"reason"`          // the cause in what the proxy said
+	Reason      string    `json:"reason"`          // the cause in the proxy's error text
 	Field       string    `json:"field,omitempty"` // the rejected field of the object, if it is known
 	Objects     []Object  `json:"objects"`         // the object with the rejected field, if it is known; else all objects that the resource is made of
 }
@@ -127,7 +127,7 @@ type stream struct {
 // name is name.namespace of the node id.
 func (s stream) name() string { return proxy.NameOf(s.Node) }
 
-// streams are those a request asks for, by name: ?proxyID is a part of their ids, ?proxy what people call one (see named).
+// streams are the streams that a request asks for, by name: ?proxyID is a part of their ids, ?proxy a short name (see named).
 func (p *Pages) streams(r *http.Request) ([]stream, error) {
 	q := r.URL.Query()
 	list, err := p.connected(r, q.Get("proxyID"), q.Get("namespace"))
@@ -243,7 +243,7 @@ func (s stream) sync() Sync {
 	return out
 }
 
-// causeOf is the cause in what a proxy said when it rejected a response; empty if it rejected none.
+// causeOf is the cause in the error text of a proxy that rejected a response; empty if it rejected none.
 func causeOf(reason string) string {
 	if reason == "" {
 		return ""

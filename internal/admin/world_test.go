@@ -68,7 +68,7 @@ spec: {host: reviews, trafficPolicy: {connectionPool: {tcp: {maxConnections: 10}
 
 const sourceName = "file:mesh"
 
-// world is a control plane without a source: what it has was handed to it.
+// world is a control plane without a source: tests hand its objects to the loop.
 type world struct {
 	t       *testing.T
 	loop    *push.Loop
@@ -118,7 +118,7 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	return w
 }
 
-// settle waits until the first commit has been reported and all first builds, that of the problems among them, are done.
+// settle waits until the first commit has been reported and all first builds, including the first build of the problems, are done.
 func (w *world) settle() {
 	w.t.Helper()
 	for pending := true; pending; {
@@ -191,7 +191,7 @@ func (c *client) answer(r *discoveryv3.DeltaDiscoveryResponse, reason string) {
 	c.send(q)
 }
 
-// ask reads a page as somebody at address.
+// ask reads a page as a client with an address.
 func (w *world) ask(address, page string) (int, string) {
 	w.t.Helper()
 	w.options.Log = quiet()
@@ -216,7 +216,7 @@ func (w *world) read(page string, v any) {
 	}
 }
 
-// eventually reads a page until ok says that it is as it should be: what a client sent needs a moment to be taken in.
+// eventually reads a page until ok accepts it: a client's request needs a moment to be processed.
 func eventually[T any](w *world, page string, ok func(T) bool) T {
 	w.t.Helper()
 	deadline := time.Now().Add(time.Minute)

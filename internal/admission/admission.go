@@ -31,19 +31,19 @@ import (
 
 // Door admits callers.
 type Door struct {
-	// Callers finds out who they are.
+	// Callers authenticates them.
 	Callers identity.Authenticator
 	// Revoked returns an error if a certificate of the chains that TLS has verified is revoked now; nil if none ever is.
 	Revoked func(chains [][]*x509.Certificate) error
-	// Refused is called for each refusal; nil for nobody.
+	// Refused is called for each refusal; nil to call nothing.
 	Refused func()
-	// Log is where refusals are told.
+	// Log is where refusals are logged.
 	Log *slog.Logger
 
 	log Rate
 }
 
-// Wrapped is information about a connection that has that of its TLS inside.
+// Wrapped is the AuthInfo of a connection that contains the AuthInfo of its TLS.
 type Wrapped interface {
 	credentials.AuthInfo
 	Inner() credentials.AuthInfo
@@ -66,7 +66,7 @@ func Secure(ctx context.Context) (tls.ConnectionState, bool) {
 	}
 }
 
-// Admit returns who calls; the zero Caller if the call comes without TLS. Its error is a gRPC status.
+// Admit returns the caller; the zero Caller if the call comes without TLS. Its error is a gRPC status.
 func (d *Door) Admit(ctx context.Context) (identity.Caller, error) {
 	state, ok := Secure(ctx)
 	if !ok {
@@ -139,7 +139,7 @@ func from(ctx context.Context) string {
 	return "unknown"
 }
 
-// Rate limits how often something is told: five times at once, and then every ten seconds. The zero value is ready to use.
+// Rate limits how often something is logged: five times at once, and then every ten seconds. The zero value is ready to use.
 type Rate struct {
 	mu      sync.Mutex
 	tokens  float64
@@ -152,7 +152,7 @@ const (
 	interval = 10 * time.Second
 )
 
-// Allow reports whether to tell now, and how many times it was not told since the last time.
+// Allow reports whether to log now, and how many times it has not allowed it since the last time.
 func (r *Rate) Allow(now time.Time) (ok bool, skipped int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

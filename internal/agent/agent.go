@@ -3,12 +3,12 @@
 //
 // Invariants: everything that can be checked is checked before anything is started: the settings, the ports of the
 // bootstrap, the Envoy binary, and the port of the status server. An agent writes and removes nothing before it holds the lock of its folder
-// and knows that its ports are free, so one that is refused changes nothing of the agent that runs there.
+// and knows that its ports are free, so a second agent fails without changing anything of the first.
 //
-// With hot restarts, a reloader reads the settings again and hands other bootstraps to the supervisor. What the agent itself uses stays as
-// it was at the start.
+// With hot restarts, a reloader reads the settings again and passes new bootstraps to the supervisor. Settings that the agent itself uses
+// stay as they were at the start.
 //
-// Goroutines: those of package run, which starts and stops them in order.
+// Goroutines: package run starts and stops them in order.
 package agent
 
 import (
@@ -38,7 +38,7 @@ import (
 // IstioVersion is the release of Istio whose agent this agent is compatible with. EnvoyFilters select proxies by it.
 const IstioVersion = "1.32.0"
 
-// Host is the operating system process around the agent.
+// Host is the operating system's process that runs the agent.
 type Host struct {
 	// Stdout and Stderr are the files to which the agent and Envoy write.
 	Stdout, Stderr *os.File
@@ -107,8 +107,8 @@ func findEnvoy(ctx context.Context, s *config.Settings, log *slog.Logger) (binar
 	return binary, version, err
 }
 
-// occupy makes the folder and the ports of the agent its own. It returns the listener of the status server, nil if there is none, and the
-// end of the folder's lock. If another agent has one of them, it changes nothing.
+// occupy takes the folder and the ports of the agent. It returns the listener of the status server, nil if there is none, and the
+// function that releases the folder's lock. If another agent has one of them, it changes nothing.
 func occupy(ctx context.Context, s *config.Settings, c boot.Config) (page net.Listener, release func(), err error) {
 	dir := cmp.Or(s.Proxy.GetConfigPath(), ".")
 	release, err = disk.Lock(dir)
@@ -165,7 +165,7 @@ func checkPortsFree(ctx context.Context, c boot.Config) error {
 	return nil
 }
 
-// supervise runs Envoy, and what the agent serves beside it.
+// supervise runs Envoy, and the servers of the agent beside it.
 func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, s *config.Settings, machine Machine, h Host, log *slog.Logger) error {
 	limits := policy(s)
 	limits.LastGood = p.lastGood()
@@ -246,8 +246,8 @@ func listenStatus(ctx context.Context, c boot.Config) (net.Listener, error) {
 	return l, nil
 }
 
-// serve adds to the group what the agent serves to Envoy and to the workload, and to parts what the status server shows of it. admin
-// is nil if there is no Envoy.
+// serve adds the agent's servers for Envoy and the workload to the group, and their state for the status server to parts. admin is nil
+// without Envoy.
 func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, admin *envoy.Admin, parts *status.Parts) error {
 	own := &credentials{}
 	dialer := discoveryDialer(s, own)

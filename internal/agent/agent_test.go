@@ -58,7 +58,7 @@ func TestBoot(t *testing.T) {
 	}
 }
 
-// TestNoStatusServer: whoever switches it off gets no listener that would ask it.
+// TestNoStatusServer: without the status server, the bootstrap has no listener that forwards to it.
 func TestNoStatusServer(t *testing.T) {
 	c, err := Boot(settings(t, nil, "--statusPort=0"), Machine{Memory: math.MaxUint64})
 	if err != nil || c.StatusPort != 0 || c.HealthPort != 0 || c.MetricsPort != 15090 {
@@ -69,7 +69,7 @@ func TestNoStatusServer(t *testing.T) {
 	}
 }
 
-// TestSecretsSocket is Istio's, unless the agent has a directory of its own, or somebody else serves.
+// TestSecretsSocket: the socket is Istio's, unless the agent has a directory of its own, or another program serves secrets.
 func TestSecretsSocket(t *testing.T) {
 	absolute, err := filepath.Abs("etc/istio/proxy")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestSignals: what comes at once is one request, what comes later another.
+// TestSignals: signals in quick succession are one request, a later signal is another.
 func TestSignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)

@@ -18,7 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// writeGRPC writes the bootstrap for gRPC libraries that are their own data plane, if there shall be one.
+// writeGRPC writes the bootstrap for gRPC libraries that are their own data plane, if the settings ask for one.
 func writeGRPC(s *config.Settings, c boot.Config, log *slog.Logger) error {
 	if s.GRPCBootstrap == "" {
 		return nil
@@ -68,7 +68,7 @@ func alone(ctx context.Context, page net.Listener, c boot.Config, s *config.Sett
 	return nil
 }
 
-// absent stands for Envoy where there is none: it is always ready, and has no metrics.
+// absent is the status.Envoy of an agent without Envoy: it is always ready, and has no metrics.
 type absent struct{}
 
 // Ready implements status.Envoy.
@@ -82,7 +82,7 @@ func (absent) Do(_ context.Context, method, path string) (*http.Response, error)
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody}, nil
 }
 
-// ending is the life of an agent without Envoy: it serves until it is asked to end.
+// ending is the status.Life of an agent without Envoy: it serves until it is asked to end.
 type ending struct {
 	leaving atomic.Bool
 	once    sync.Once

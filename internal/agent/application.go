@@ -53,8 +53,8 @@ func serveTokens(ctx context.Context, group *run.Group, s *config.Settings, c bo
 	return nil
 }
 
-// serveDebug adds the server of the control plane's debug pages, if there shall be one. It is not worth more than the proxy: if its port is
-// taken, as it is by another agent on this host, the agent runs without it.
+// serveDebug adds the server of the control plane's debug pages, if the settings ask for one. It must not keep the proxy from starting: if its
+// port is taken, for example by another agent on this host, the agent runs without it.
 func serveDebug(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dialer *upstream.Dialer, log *slog.Logger) {
 	if s.DebugPort == 0 {
 		return

@@ -19,13 +19,13 @@ const savedRevision = -1
 
 // saved is the content of the file.
 type saved struct {
-	// Shape is that of the agent that has written the file.
+	// Shape is the shape of the bootstrap of the agent that has written the file.
 	Shape     string `json:"shape"`
 	Bootstrap string `json:"bootstrap"`
 	Override  string `json:"override,omitempty"`
 }
 
-// shape describes what the agent must find in a bootstrap: the ports and sockets where it and Envoy meet, and whose proxy it is.
+// shape describes what the agent must find in a bootstrap: the ports and sockets between it and Envoy, and the id of the node.
 func shape(c boot.Config) string {
 	return fmt.Sprintf("%s admin=%d status=%d xds=%s sds=%s", c.Node.GetId(), c.AdminPort, c.StatusPort, c.Relay, c.SecretsSocket)
 }

@@ -58,7 +58,7 @@ func TestLastGood(t *testing.T) {
 	}
 }
 
-// TestRevisionsAreForgotten that nobody can want any more.
+// TestRevisionsAreForgotten: revisions that Start cannot get any more are dropped.
 func TestRevisionsAreForgotten(t *testing.T) {
 	p := begin(t, settings(t, nil, "--configPath="+t.TempDir()))
 	for n := 2; n < 10; n++ {

@@ -12,8 +12,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// checkHealth adds to the group what finds out whether the workload is healthy, and reports it through the relay. The settings say whether
-// anybody wants to know.
+// checkHealth adds the check of the workload's health to the group, if the settings have a readiness probe. The check reports its result
+// through the relay.
 func checkHealth(group *run.Group, s *config.Settings, envoy status.Envoy, life status.Life, r *relay.Relay, log *slog.Logger) {
 	if !s.Application.Readiness.Set() {
 		return
@@ -32,7 +32,7 @@ func checkHealth(group *run.Group, s *config.Settings, envoy status.Envoy, life 
 	group.Add(run.Actor{Name: "health of the workload", Run: checker.Run})
 }
 
-// serves returns nil if Envoy takes requests of clients.
+// serves returns nil if Envoy accepts requests of clients.
 func serves(ctx context.Context, envoy status.Envoy, life status.Life) error {
 	switch {
 	case life.Leaving():

@@ -9,18 +9,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/platform"
 )
 
-// Machine is what the agent runs on.
+// Machine describes the machine or container of the agent.
 type Machine struct {
 	// Memory is the limit of memory of the agent and Envoy together, in bytes; math.MaxUint64 for none.
 	Memory uint64
-	// Place is where the machine is, as far as a cloud tells; zero otherwise.
+	// Place is where the machine is, as far as its cloud reports that; zero otherwise.
 	Place platform.Place
 }
 
-// asking is how long the cloud may take to tell where the machine is. Its service is on the same host, or next to it.
+// asking is how long the metadata service of the cloud may take to answer. The service is on the same host, or next to it.
 const asking = 500 * time.Millisecond
 
-// locate asks the cloud where this machine is. It is not worth more than the start of the proxy.
+// locate asks the cloud where this machine is. A failure does not keep the proxy from starting.
 func locate(ctx context.Context, s *config.Settings, address string, log *slog.Logger) platform.Place {
 	cloud := s.Cloud
 	if cloud == "" {

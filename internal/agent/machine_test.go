@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestLocate: what the cloud tells is in the node, unless a label says where the workload is; a cloud that is silent delays the start a
-// little, and the log says what to do.
+// TestLocate: the node has the place that the cloud reports, unless a label sets the locality of the workload; a cloud that does not answer
+// delays the start a little, and the log has the remedy.
 func TestLocate(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(w, `{"name": "vm-1", "location": "westeurope", "zone": "2"}`)

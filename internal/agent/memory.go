@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// envoyMemory is what Envoy needs with a small configuration, in bytes.
+// envoyMemory is the memory that Envoy needs with a small configuration, in bytes.
 const envoyMemory = 64 << 20
 
-// memoryHint says that a memory limit is below what Envoy needs; empty if it is not.
+// memoryHint returns a warning if a memory limit is too low for Envoy; empty if it is not.
 func memoryHint(limit uint64, hotRestart bool) string {
 	need := uint64(envoyMemory)
 	why := ""
@@ -27,14 +27,14 @@ func memoryHint(limit uint64, hotRestart bool) string {
 		limit>>20, need>>20, why)
 }
 
-// agentMemory is what the agent, and Envoy besides its heap, need in the same container, in bytes.
+// agentMemory is the memory that the agent needs, and Envoy besides its heap, in the same container, in bytes.
 const agentMemory = 64 << 20
 
-// noMemoryLimit and above is what control groups say where there is no limit.
+// noMemoryLimit is the lowest limit that control groups report where there is no limit.
 const noMemoryLimit = 1 << 62
 
 // heapLimit returns the size of Envoy's heap at which the memory limit of the container is reached; 0 if there is no limit, or one that is
-// below what Envoy needs anyhow.
+// too low for Envoy anyhow.
 func heapLimit(memory uint64) uint64 {
 	if memory >= noMemoryLimit || memory < agentMemory+envoyMemory {
 		return 0

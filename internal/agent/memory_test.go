@@ -53,7 +53,7 @@ func TestMemoryHint(t *testing.T) {
 	}
 }
 
-// TestHeapLimit: Envoy has what the agent leaves of the container's memory, and there is no limit where that would be less than it needs.
+// TestHeapLimit: the limit is the container's memory without the agent's share, and there is none if that is too little for Envoy.
 func TestHeapLimit(t *testing.T) {
 	for limit, want := range map[uint64]uint64{
 		math.MaxUint64: 0, 1 << 62: 0, 127 << 20: 0, 128 << 20: 64 << 20, 1 << 30: 960 << 20,

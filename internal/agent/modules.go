@@ -14,7 +14,7 @@ import (
 // moduleDir is the name of the directory with WebAssembly modules, beside the bootstrap.
 const moduleDir = "wasm"
 
-// fetchModules adds the cache of WebAssembly modules to the group. What the last known good configuration needs stays in it.
+// fetchModules adds the cache of WebAssembly modules to the group. Modules that the last known good configuration needs stay in it.
 func fetchModules(group *run.Group, s *config.Settings, store *lastgood.Store, log *slog.Logger) (*wasm.Cache, error) {
 	w := s.Wasm
 	cache, err := wasm.Open(wasm.Options{

@@ -37,8 +37,8 @@ func contents(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// TestSecondAgent: an agent whose folder or one of whose ports another agent has changes nothing, with Envoy and without: not a file, and not
-// the shared memory of the other one's Envoy.
+// TestSecondAgent: an agent changes nothing if another agent has its folder or one of its ports, with Envoy and without: no file, and not
+// the shared memory of the other agent's Envoy.
 func TestSecondAgent(t *testing.T) {
 	l, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -158,7 +158,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestSigner: the authority hears of the signer that the proxy wishes, if it wishes one.
+// TestSigner: the metadata of a request for a certificate has the signer, if one is set.
 func TestSigner(t *testing.T) {
 	for signer, want := range map[string]string{"example.com/mesh": "example.com/mesh", "": ""} {
 		m := requestMetadata("east", signer).GetFields()

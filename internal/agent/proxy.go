@@ -29,12 +29,12 @@ type proxy struct {
 	binary string
 	host   Host
 	hot    bool // whether there are hot restarts
-	// parentShutdown is after how long a process makes its parent exit.
+	// parentShutdown is the time after which a process makes its parent exit.
 	parentShutdown time.Duration
 	discovery      string
 	log            *slog.Logger
 
-	// shape is what the agent expects of a bootstrap of an earlier agent.
+	// shape is the shape that the bootstrap of an earlier agent must have to be used.
 	shape string
 
 	mu        sync.Mutex
@@ -44,7 +44,7 @@ type proxy struct {
 	launched  map[int]launched // the processes that run, by their numbers
 }
 
-// revision is what Envoy is run with: a bootstrap, and the options of the command line that follow from the settings.
+// revision is the input of an Envoy process: a bootstrap, and the options of the command line that follow from the settings.
 type revision struct {
 	text    string
 	options envoy.Options
@@ -84,7 +84,7 @@ func newProxy(s *config.Settings, c boot.Config, binary string, h Host, log *slo
 	return p, nil
 }
 
-// tidy removes what an agent has left behind that was killed. The caller holds the lock of the folder.
+// tidy removes files that a killed agent has left behind. The caller holds the lock of the folder.
 func (p *proxy) tidy() {
 	if id, err := envoy.ReadBaseID(p.baseIDFile()); err == nil {
 		p.removeMemory(id)
@@ -106,7 +106,7 @@ func (p *proxy) tidy() {
 // firstRevision is the number of the revision with which the supervisor starts.
 const firstRevision = 1
 
-// revision returns what Envoy is run with, as the settings say.
+// revision returns the revision that follows from the settings.
 func (p *proxy) revision(s *config.Settings, c boot.Config) (revision, error) {
 	text, err := c.JSON()
 	if err != nil {
@@ -122,8 +122,8 @@ func (p *proxy) revision(s *config.Settings, c boot.Config) (revision, error) {
 	}, nil
 }
 
-// add makes the newest revision known to Start, and forgets those that nobody can want any more: the supervisor goes back no further than
-// to the one that served before the last one.
+// add makes the newest revision known to Start, and drops revisions that Start cannot get any more: the supervisor goes back no further
+// than to the revision that served before the last one.
 func (p *proxy) add(n int, r revision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +203,7 @@ func (p *proxy) Start(l life.Launch) (life.Process, bool, error) {
 	return next.Process, false, nil
 }
 
-// prepare makes a process the possible parent of another one.
+// prepare prepares a process to be the parent in a hot restart.
 func (p *proxy) prepare(parent *launched) error {
 	if parent.baseID == "" {
 		id, err := envoy.ReadBaseID(p.baseIDFile())
@@ -219,10 +219,10 @@ func (p *proxy) prepare(parent *launched) error {
 	return nil
 }
 
-// Clean removes the bootstrap of a process that has ended, and the shared memory of its family if none of that is left.
+// Clean removes the bootstrap of a process that has ended, and the shared memory of its family if it was the last of the family.
 func (p *proxy) Clean(process int) {
 	if !p.hot {
-		return // the file is left for those who look for the cause of a crash
+		return // the file is left to help to find the cause of a crash
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +250,7 @@ func (p *proxy) removeMemory(baseID string) {
 	}
 }
 
-// writable is what to do if the folder of the bootstrap cannot be used.
+// writable is the remedy if the folder of the bootstrap cannot be used.
 const writable = "set --configPath to a directory that this user can write to, with free space"
 
 // write stores a bootstrap, atomically and readable by this user only. A file that has it already is left alone.

@@ -19,14 +19,14 @@ import (
 // reloadEvery is how often the settings are read without a sign that they have changed.
 const reloadEvery = time.Minute
 
-// reloader reads the settings again when their files have changed, and has Envoy replaced if another bootstrap follows from them.
+// reloader reads the settings again when their files have changed, and makes the supervisor replace Envoy if they yield another bootstrap.
 type reloader struct {
 	proxy    *proxy
-	settings *config.Settings // those of the start
+	settings *config.Settings // as read at the start
 	place    platform.Place   // where the machine is, which does not change
 	change   func(revision int)
 	log      *slog.Logger
-	asked    chan struct{} // somebody asks for a hot restart, whether anything has changed or not
+	asked    chan struct{} // a request for a hot restart, whether anything has changed or not
 
 	number  int // of the last revision
 	present revision
@@ -41,7 +41,7 @@ func newReloader(p *proxy, s *config.Settings, place platform.Place, change func
 	}
 }
 
-// ask asks for a hot restart. One request stands for all that wait.
+// ask requests a hot restart. Requests that arrive before the restart count as one.
 func (r *reloader) ask() {
 	select {
 	case r.asked <- struct{}{}:
@@ -49,7 +49,7 @@ func (r *reloader) ask() {
 	}
 }
 
-// run watches the files until ctx is cancelled. What reload delivers asks to read them at once.
+// run watches the files until ctx is cancelled. A signal from reload makes it read them at once.
 func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) error {
 	files := filewatch.Watcher{Log: r.log}
 	defer files.Close()
@@ -77,7 +77,7 @@ func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) error {
 	}
 }
 
-// read reads the settings, and hands on what follows from them if it differs, or if forced.
+// read reads the settings, and passes on the resulting revision if it differs, or if forced.
 func (r *reloader) read(ctx context.Context, forced bool) {
 	next, warnings, err := r.load()
 	switch {
@@ -120,20 +120,20 @@ func (r *reloader) load() (revision, []string, error) {
 	return next, s.Warnings(), err
 }
 
-// equal reports whether Envoy would do the same with both.
+// equal reports whether two revisions give Envoy the same input.
 func (r revision) equal(other revision) bool {
 	return r.text == other.text && r.options == other.options && maps.Equal(r.files, other.files)
 }
 
 // validate lets Envoy check a revision without running it. A process that fails while it takes over costs the present one its admin
-// interface, so what can be found before is found before.
+// interface, so faults are looked for beforehand.
 func (p *proxy) validate(ctx context.Context, r revision) error {
 	o := r.options
 	o.Text = r.text
 	return envoy.Validate(ctx, o)
 }
 
-// namedFiles reads the files that documents of a bootstrap name, such as certificates. Envoy reads them only when it starts. What cannot be
+// namedFiles reads the files that documents of a bootstrap name, such as certificates. Envoy reads them only when it starts. A file that cannot be
 // read has an empty content.
 func namedFiles(documents ...[]byte) map[string]string {
 	files := map[string]string{}

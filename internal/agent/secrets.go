@@ -39,8 +39,8 @@ func secretsSocket(s *config.Settings) string {
 	return filepath.Join(own, "secrets.sock")
 }
 
-// mountedFiles returns the files of the certificate that is mounted for the workload; empty if there is none. What the agent keeps there
-// itself is not mounted.
+// mountedFiles returns the files of the certificate that is mounted for the workload; empty if there is none. Files that the agent itself keeps there
+// do not count.
 func mountedFiles(s *config.Settings) (certificate, key, roots string) {
 	if s.Certificates.Mounted {
 		return secret.MountedFiles()
@@ -71,12 +71,12 @@ func samePath(a, b string) bool {
 	return err == nil && first == second
 }
 
-// credentials are where the agent's own certificate and the roots of the mesh come from. One of its sources is nil or empty.
+// credentials is the source of the agent's own certificate and of the roots of the mesh. Sources that are not used are nil or empty.
 type credentials struct {
 	issued                  *secret.Issued
 	mounted                 *secret.Files // if the agent serves secrets from files
 	certificate, key, roots string        // files
-	provided                string        // a folder with what is shown until the authority has issued one (PROV_CERT)
+	provided                string        // a folder with the certificate and key that are shown until the authority has issued one (PROV_CERT)
 }
 
 // pair returns the certificate of the workload; nil if there is none.
@@ -91,7 +91,7 @@ func (c *credentials) pair() *tls.Certificate {
 	return readPair(c.certificate, c.key)
 }
 
-// readPair reads a certificate and its key; nil if there are none. What is wrong with them is reported when Envoy asks for them.
+// readPair reads a certificate and its key; nil if there are none. Faults in them are reported when Envoy asks for them.
 func readPair(certificate, key string) *tls.Certificate {
 	if certificate == "" {
 		return nil
@@ -128,8 +128,8 @@ func (c *credentials) known() []byte {
 	return text
 }
 
-// serveSecrets adds the server of certificates and keys to the group, unless another program serves them. own is where the agent's own
-// certificate is found then.
+// serveSecrets adds the server of certificates and keys to the group, unless another program serves them. own is set to the source of the agent's
+// own certificate.
 func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, own *credentials, dialer *upstream.Dialer, log *slog.Logger) (*secret.Board, error) {
 	board := secret.NewBoard(log)
 	group.Add(run.Actor{Name: "secrets", Run: board.Run})
@@ -188,7 +188,7 @@ func calls(d *upstream.Dialer) func() (*grpc.ClientConn, error) {
 	}
 }
 
-// discoveryDialer returns how to connect to the control plane.
+// discoveryDialer returns the dialer for the control plane.
 func discoveryDialer(s *config.Settings, own *credentials) *upstream.Dialer {
 	return &upstream.Dialer{
 		Address: s.Proxy.GetDiscoveryAddress(), RootsFile: s.Certificates.DiscoveryRoots, ServerName: s.Certificates.ServerName,
@@ -224,8 +224,8 @@ func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog
 	})
 }
 
-// requestCertificate asks the authority for a certificate. A token goes before the present certificate, because it may show what that
-// does not: that the service account still exists. With certificate it is the other way round. If the first is refused, the other is shown.
+// requestCertificate asks the authority for a certificate. It shows the token first, because only a token can prove that the service
+// account still exists; if certificate is true, it shows the present certificate first. If the first is refused, it shows the other one.
 func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate bool, request *security.IstioCertificateRequest) ([]string, error) {
 	conn, err := d.DialWith(certificate)
 	if err != nil {
@@ -249,7 +249,7 @@ func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate boo
 	return chain, nil
 }
 
-// requestMetadata is the metadata of a request for a certificate: the cluster whose tokens the agent shows, and the signer that it wishes.
+// requestMetadata is the metadata of a request for a certificate: the cluster that issues the agent's tokens, and the requested signer.
 func requestMetadata(cluster, signer string) *structpb.Struct {
 	m := &structpb.Struct{Fields: map[string]*structpb.Value{"ClusterID": structpb.NewStringValue(cluster)}}
 	if signer != "" {

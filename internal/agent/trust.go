@@ -8,8 +8,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/config"
 )
 
-// trust makes the workload trust the roots of ProxyConfig.caCertificatesPem. It returns what takes those that the control plane adds to them;
-// nil if it is not asked for any.
+// trust makes the workload trust the roots of ProxyConfig.caCertificatesPem. It returns a function that trusts roots of the control plane
+// in addition; nil if the settings do not ask for them.
 func trust(s *config.Settings, own *credentials, log *slog.Logger) (func([]string) error, error) {
 	fixed := s.Proxy.GetCaCertificatesPem()
 	var roots interface{ Trust(texts []string) error }

@@ -1,7 +1,7 @@
 // Package allocate writes the addresses that are allocated to ServiceEntries to their statuses, where all proxies and users find
-// them. Which addresses these are is decided by queries (view/allocation); this package only does what they say.
+// them. Queries (view/allocation) decide which addresses these are; this package only writes them.
 //
-// One replica writes: the leader. What it has written comes back from the cluster as rows, and is then nothing to write any more.
+// One replica writes: the leader. Addresses that it has written come back from the cluster as rows, and then need no write any more.
 //
 // Writer.Run is the only goroutine.
 package allocate
@@ -21,7 +21,7 @@ import (
 // Target is where addresses are written.
 type Target interface {
 	// WriteAddresses replaces status.addresses of a ServiceEntry, if they are what the caller has seen. An object that has others
-	// or is gone is no error: what is to be done about it is decided anew.
+	// or is gone is no error: the caller decides again from the next rows.
 	WriteAddresses(ctx context.Context, k api.Key, has, want []api.Allocation) error
 }
 
@@ -32,7 +32,7 @@ const (
 	// write one.
 	patience = 5 * time.Second
 	longest  = time.Minute
-	// atOnce is how many objects are written after one look, so that what is written is never much older than what was seen.
+	// atOnce is how many objects are written after one look, so that no written address is decided on rows that are much older.
 	atOnce = 50
 )
 

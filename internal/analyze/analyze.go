@@ -1,8 +1,8 @@
 // Package analyze checks configuration without a control plane, in the same way as a control plane does.
 //
-// It also answers whether a request would be allowed. It owns the order of the checks: first each document alone (package api), then duplicate objects, then relations between
-// objects. The latter are found by the same queries that a running control plane evaluates, on a graph that exists for the
-// analysis only.
+// It also answers whether a request would be allowed. It owns the order of the checks: first each document alone (package api), then
+// duplicate objects, then relations between objects. The same queries as in a running control plane find the latter, on a graph that
+// exists for the analysis only.
 //
 // Goroutines: none. The package opens no files.
 package analyze
@@ -167,15 +167,15 @@ func (a *Analysis) Unreadable(name string, err error) {
 	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Code: "file-unreadable", Reason: err.Error()})
 }
 
-// Problems returns the problems of single documents, ordered by position. It says nothing of how documents relate: two of one object
+// Problems returns the problems of single documents, ordered by position. It ignores relations between documents: two of one object
 // may be for different clusters.
 func (a *Analysis) Problems() []api.Problem {
 	_, found := a.settings()
 	return ordered(slices.Concat(api.MergeRemarks(a.problems), found))
 }
 
-// settings returns the mesh configuration that counts, nil for the defaults, and the problems of those in documents of other kinds. These
-// do not count if there is a file with the mesh configuration.
+// settings returns the mesh configuration that counts, nil for the defaults, and the problems of mesh configurations in documents of other
+// kinds. These do not count if there is a file with the mesh configuration.
 func (a *Analysis) settings() (used *meshconfig.MeshConfig, problems []api.Problem) {
 	if a.mesh != nil {
 		return a.mesh, nil
@@ -200,7 +200,7 @@ func (a *Analysis) settings() (used *meshconfig.MeshConfig, problems []api.Probl
 	return used, problems
 }
 
-// AllProblems returns all problems: those of single documents, and those of relations between objects. domain is the DNS suffix of
+// AllProblems returns all problems of single documents and of relations between objects. domain is the DNS suffix of
 // the cluster's services.
 func (a *Analysis) AllProblems(domain string) []api.Problem {
 	m, done := a.evaluate(domain)
@@ -219,7 +219,7 @@ func (a *Analysis) AllProblems(domain string) []api.Problem {
 	return ordered(all)
 }
 
-// Access tells whether a request is allowed, as if each workload had a connected sidecar.
+// Access returns whether a request is allowed, as if each workload had a connected sidecar.
 func (a *Analysis) Access(domain string, d explain.Described) (*explain.Access, error) {
 	m, done := a.evaluate(domain)
 	defer done()
@@ -231,7 +231,7 @@ func (a *Analysis) Access(domain string, d explain.Described) (*explain.Access, 
 	return answer, nil
 }
 
-// Ingresses tells what gateways are to serve for a host, or for all hosts if it is empty.
+// Ingresses returns the configuration that gateways are to serve for a host, or for all hosts if it is empty.
 func (a *Analysis) Ingresses(domain, host string) *explain.Ingresses {
 	m, done := a.evaluate(domain)
 	defer done()

@@ -41,7 +41,7 @@ func texts(problems []api.Problem) []string {
 	return list
 }
 
-// want fails if problems are not those that begin like this, in this order.
+// want fails unless the problems begin with these texts, in this order.
 func want(t *testing.T, got []api.Problem, begin ...string) {
 	t.Helper()
 	list := texts(got)
@@ -50,7 +50,7 @@ func want(t *testing.T, got []api.Problem, begin ...string) {
 	}
 }
 
-// TestOrder: problems are ordered by file and line, whatever the order of the files, and those of relations between objects have a line.
+// TestOrder: problems are ordered by file and line, whatever the order of the files, and problems of relations between objects have a line.
 func TestOrder(t *testing.T) {
 	a := analyze.New()
 	a.File("routes.yaml", []byte(routes))

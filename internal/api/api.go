@@ -1,11 +1,11 @@
 // Package api reads the objects that users write. It checks whether they are valid, and which of their fields have no effect.
 //
 // There are three steps. [Decode] parses a document and reads its fields as an API server does with the schemas of Istio: a field of
-// a wrong type, a duplicate key, null, and an unknown field are errors. [DecodeServed] reads what an API server has accepted; there an
-// unknown field is a warning unless it looks misspelt or is in an access policy ([Key.GuardsAccess]), because the server's schemas may be newer
-// than the API module. [Validate]
-// checks the object by the rules of its kind. Decode does that itself for the kinds that the product does not act on. [Unsupported] warns of every valid field that
-// the product does not act on, so that no setting is ignored without a [Problem]. A Problem names the file, line and field.
+// a wrong type, a duplicate key, null, and an unknown field are errors. [DecodeServed] reads objects that an API server has accepted; there
+// an unknown field is a warning unless it looks misspelt or is in an access policy ([Key.GuardsAccess]), because the server's schemas may be
+// newer than the API module. [Validate] checks the object by the rules of its kind. Decode does that itself for the kinds that the product
+// does not act on. [Unsupported] warns of every valid field that the product does not act on, so that no setting is ignored without a
+// [Problem]. A Problem names the file, line and field.
 //
 // Invariants:
 //   - An [Object] is immutable after it was returned. Its Hash covers everything that translation may read and nothing else:
@@ -76,7 +76,7 @@ func (k Key) String() string {
 	return strings.TrimSpace(k.Kind + " " + name)
 }
 
-// Position is a place in a file. Lines count from 1; line 0 stands for the whole file.
+// Position is a place in a file. Lines count from 1; line 0 means the whole file.
 type Position struct {
 	File string
 	Line int

@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// What these types are used as elsewhere.
+// The interfaces that these types implement elsewhere.
 var (
 	_ omap.Map[Key, omap.Unit] // Key is an omap.Key
 	_ interface {              // query.Output
@@ -72,7 +72,7 @@ func TestProblemNames(t *testing.T) {
 	}
 }
 
-// described are the descriptors that the table of supported fields is about.
+// described are the descriptors of the messages in the table of supported fields.
 func described(t *testing.T) map[string]protoreflect.MessageDescriptor {
 	t.Helper()
 	kinds := map[string]protoreflect.MessageDescriptor{kindMesh: new(meshconfig.MeshConfig).ProtoReflect().Descriptor()}
@@ -89,7 +89,7 @@ func described(t *testing.T) map[string]protoreflect.MessageDescriptor {
 	return kinds
 }
 
-// TestEveryFieldIsDecided: the table says of every field of the API whether the product acts on it, and of nothing else.
+// TestEveryFieldIsDecided: the table decides for every field of the API whether the product acts on it, and has no other lines.
 func TestEveryFieldIsDecided(t *testing.T) {
 	kinds := described(t)
 	for name := range supported() {
@@ -188,7 +188,7 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestUnknownSpec: objects of other packages' kinds are answered, not a reason to panic.
+// TestUnknownSpec: objects with a spec of an unknown type get a Problem, and cause no panic.
 func TestUnknownSpec(t *testing.T) {
 	for _, o := range []*Object{{}, {Spec: &networking.EnvoyFilter{}}} {
 		if !Failed(Validate(o)) || len(Unsupported(o)) != 1 {

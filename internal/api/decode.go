@@ -34,7 +34,7 @@ type Document struct {
 	Form Form
 	// Position is the document's first line.
 	Position Position
-	// Problems are what is wrong with the document.
+	// Problems are the problems of the document.
 	Problems []Problem
 
 	text   document.Text // the bytes of the document, to find the lines of later problems
@@ -56,7 +56,7 @@ func Decode(file string, data []byte) []Document {
 	return decodeAll(file, data, false)
 }
 
-// DecodeServed does the same for objects that an API server has accepted. Its version of the API may be newer, so an unknown field
+// DecodeServed decodes objects that an API server has accepted. The server's version of the API may be newer, so an unknown field
 // is a warning unless it looks misspelt.
 func DecodeServed(place string, data []byte) []Document {
 	return decodeAll(place, data, true)
@@ -81,7 +81,7 @@ type Text struct {
 	served bool
 }
 
-// Split returns the texts of the documents in a file, without those that are empty. It returns a Problem instead if the file
+// Split returns the texts of the documents in a file, without empty documents. It returns a Problem instead if the file
 // exceeds a limit.
 func Split(file string, data []byte) ([]Text, *Problem) {
 	if len(data) > MaxFile {
@@ -218,8 +218,8 @@ func (d Document) reading() document.Options {
 	return document.Options{NotZero: rules.NotZero, Written: presence.Check, Newer: d.served, JSON: d.served, Strict: d.Key.GuardsAccess()}
 }
 
-// judge checks an object of a kind that the product does not act on yet. It says that the kind is not supported only of an object
-// that is valid.
+// judge checks an object of a kind that the product does not act on yet. Only a valid object gets the warning that the kind is not
+// supported.
 func (e *envelope) judge(root *document.Value, spec proto.Message) {
 	if e.Failed() {
 		return
@@ -252,7 +252,7 @@ func problems(key Key, file string, findings []document.Finding) []Problem {
 }
 
 // Validate checks an object by the rules of its kind. If one of the Problems is an Error, the object must not be used. All
-// Problems have the position of the object; Locate replaces it by that of their fields.
+// Problems have the position of the object; Locate replaces it by the positions of their fields.
 func Validate(o *Object) []Problem {
 	k, ok := kindOfSpec(o.Spec)
 	if !ok {
@@ -265,7 +265,7 @@ func Validate(o *Object) []Problem {
 	return found
 }
 
-// about returns what the rules need to know of an object beside its spec.
+// about returns the properties of an object beside its spec that its rules need.
 func about(o *Object) rules.About {
 	a := rules.About{
 		Name: o.Name, Namespace: o.Namespace, Labels: o.Labels, Allocated: len(o.HostAddresses()) > 0,
@@ -277,9 +277,8 @@ func about(o *Object) rules.About {
 	return a
 }
 
-// Check calls Validate and Unsupported for the object of the document, and adds the Problems, with their lines, to those of the
-// document. If one of them is an Error, it sets Object to nil. It also releases the bytes of the file, so it is the last step of
-// reading a document.
+// Check calls Validate and Unsupported for the object of the document, and adds their Problems, with lines, to Problems. If one of them
+// is an Error, it sets Object to nil. It also releases the bytes of the file, so it is the last step of reading a document.
 func (d *Document) Check() {
 	defer func() { d.text = document.Text{} }()
 	defer contain(func(reason string) {
@@ -303,7 +302,7 @@ func (d *Document) Check() {
 	d.template()
 }
 
-// refuse takes the object of the document out of use.
+// refuse makes the object of the document unusable.
 func (d *Document) refuse() {
 	if o := d.Object; o != nil {
 		e := &envelope{key: o.Key, labels: o.Labels, created: o.Created, annotations: o.Annotations, identified: true}

@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestDecode compares what is read of documents, and what is said about them, with testdata/decode: each file of an
-// archive is followed by what is wanted for it.
+// TestDecode compares the objects and problems of documents with testdata/decode: each file of an
+// archive is followed by the expected result.
 func TestDecode(t *testing.T) {
 	files, err := filepath.Glob("testdata/decode/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -59,7 +59,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// told is what is read of a file, one line for each object and each problem.
+// told returns the objects and problems of a file, one line for each object and each problem.
 func told(name string, data []byte) string {
 	// txtar cannot hold these
 	data = []byte(strings.NewReplacer("␍\n", "\r\n", "␉", "\t", "<BOM>", "\ufeff").Replace(string(data)))
@@ -120,7 +120,7 @@ func TestLimits(t *testing.T) {
 // largestPad is how much filler makes a document of n bytes as large as is allowed.
 func largestPad(n int) int { return document.MaxDocument - n - len("# \n") }
 
-// cpuTime is what the process has used so far: unlike time, it does not count what else the machine does.
+// cpuTime is the CPU time of the process so far. Unlike elapsed time, it does not depend on other processes.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -130,9 +130,9 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestHostile reads documents that are made to hurt. Each must be answered in a moment.
+// TestHostile reads malicious documents. Each must be answered quickly.
 func TestHostile(t *testing.T) {
-	const size = 1 << 17 // enough to tell linear from quadratic
+	const size = 1 << 17 // enough to distinguish linear from quadratic time
 	laughs := "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
 	for i := range 12 {
 		laughs += fmt.Sprintf("a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i+1, i+1, i, i, i, i, i, i, i, i)
@@ -190,7 +190,7 @@ func indents(size int) string {
 	return b.String()
 }
 
-// TestHash: what does not change the meaning does not change the hash, and everything else does.
+// TestHash: the hash changes if and only if the meaning of the document changes.
 func TestHash(t *testing.T) {
 	base := only(t, plain).Object.Hash
 	for _, same := range []string{
@@ -240,7 +240,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// goldenHash is plain's: hashes must be the same in every process and build.
+// goldenHash is the hash of plain: hashes must be the same in every process and build.
 const goldenHash = "e07fdf194e8248b3a08fdd5447eebad3"
 
 func TestSeal(t *testing.T) {
@@ -264,9 +264,9 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestPanicsAreContained: a bug in the rules of a kind costs the documents it meets.
+// TestPanicsAreContained: a panic in the rules of a kind affects only the documents that cause it.
 func TestPanicsAreContained(t *testing.T) {
-	// No decoder makes this: the rules dereference it.
+	// No decoder returns this nil, which the rules dereference.
 	d := Document{Key: Key{Kind: "VirtualService", Namespace: "a", Name: "b"}, Position: Position{File: "f.yaml", Line: 3}}
 	d.Object = &Object{Key: d.Key, Spec: (*networking.VirtualService)(nil)}
 	d.Check()
@@ -275,7 +275,7 @@ func TestPanicsAreContained(t *testing.T) {
 	}
 }
 
-// TestDecodeServed: an API server may know fields that this version does not know; it accepts no misspelt ones.
+// TestDecodeServed: fields that only the API server may know are warnings; misspelt fields are errors.
 func TestDecodeServed(t *testing.T) {
 	const rule = `{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: a}, spec: {host: a, %s: {}}}`
 	for field, want := range map[string]Severity{"hologram": Warning, "trafficPolcy": Error} {

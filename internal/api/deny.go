@@ -35,7 +35,7 @@ type selection struct {
 	tokens []*security.JWTRule
 }
 
-// selectionOf returns what a spec selects that could be read and was refused.
+// selectionOf returns the selection of a refused spec that could be read.
 func selectionOf(spec proto.Message) selection {
 	switch s := spec.(type) {
 	case *security.AuthorizationPolicy:
@@ -48,7 +48,7 @@ func selectionOf(spec proto.Message) selection {
 	return selection{}
 }
 
-// selectionIn returns what a spec selects that could not be read as a whole.
+// selectionIn returns the selection of a spec that could not be read as a whole.
 func selectionIn(spec *document.Value) selection {
 	var s selection
 	selector := spec.Get("selector")

@@ -30,8 +30,8 @@ func read(t *testing.T, text string) api.Document {
 	return docs[0]
 }
 
-// TestNoPartOfAPolicyIsIgnored: an unknown field anywhere in an access policy refuses the policy, because what the field restricts
-// would be open, also if an API server has accepted it. In other kinds that is a warning then.
+// TestNoPartOfAPolicyIsIgnored: an unknown field anywhere in an access policy refuses the policy, because access that the field
+// restricts would be open, also if an API server has accepted it. In other kinds it is a warning then.
 func TestNoPartOfAPolicyIsIgnored(t *testing.T) {
 	for _, c := range []struct{ kind, spec, field string }{
 		{api.KindAuthorizationPolicy, "{rules: [{from: [{source: {namespaces: [ops], claimsRequired: [admin]}}]}]}", "spec.rules[0].from[0].source.claimsRequired"},

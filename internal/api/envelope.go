@@ -20,7 +20,7 @@ type envelope struct {
 	labels  map[string]string
 	created time.Time
 
-	annotations map[string]string // only those that the product reads
+	annotations map[string]string // only annotations that the product reads
 	healthy     bool
 	unhealthy   bool
 	allocated   []Allocation
@@ -238,7 +238,7 @@ func (e *envelope) rule(line int, p *document.Path, reason string) bool {
 	return reason == ""
 }
 
-// texts reads a map of strings, each of which must pass check.
+// texts reads a map of strings. Each entry must pass check.
 func (e *envelope) texts(p *document.Path, v *document.Value, check func(key, text string) string) map[string]string {
 	if !e.Expect(p, v, document.Mapping) || len(v.Members) == 0 {
 		return nil

@@ -20,7 +20,7 @@ type field struct {
 	client, gateway, selected, http, http2, tcp, server bool
 	// values are the supported values, separated by "|"; empty if all are supported.
 	values string
-	// advice tells what to do instead.
+	// advice is what to do instead.
 	advice string
 	// shape is the name of the section that the children come from; empty if they have lines of their own.
 	shape    string
@@ -113,7 +113,7 @@ func (f *field) complete(sections map[string]*field) {
 	}
 }
 
-// Scope tells where a policy takes effect.
+// Scope is where a policy takes effect.
 type Scope struct {
 	// Server is true for connections of a sidecar to its application, and false for connections of a client to a service.
 	Server bool

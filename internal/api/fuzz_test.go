@@ -31,7 +31,7 @@ func seeds(f *testing.F) {
 	f.Add([]byte("a: &a [*a, *a]\n---\n<<: *a\n"))
 }
 
-// slow is far beyond what reading a fuzzer's input takes, and far below what an expansion without bounds takes.
+// slow is far longer than reading a fuzzer's input takes, and far shorter than an unbounded expansion takes.
 const slow = 10 * time.Second
 
 // FuzzDecode: whatever the bytes, reading them ends soon without panic; an object that comes out of it can be written
@@ -63,7 +63,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// noPanic fails for what became a problem only because panics are contained.
+// noPanic fails for a problem that reports a contained panic.
 func noPanic(t *testing.T, p Problem) {
 	t.Helper()
 	if strings.HasPrefix(p.Reason, "internal error") {

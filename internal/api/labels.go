@@ -59,7 +59,7 @@ func (w *fieldWalk) idle(at *document.Path, labels map[string]string) {
 	}
 }
 
-// AutoAllocate is the label that tells whether addresses are allocated to a ServiceEntry.
+// AutoAllocate is the label that decides whether addresses are allocated to a ServiceEntry.
 const AutoAllocate = rules.AutoAllocate
 
 // HostAddresses returns the allocated addresses by host; those under "" are for all hosts. It returns nil if the object has

@@ -66,8 +66,8 @@ func DecodeMesh(file string, data []byte) (*meshconfig.MeshConfig, []Problem) {
 	return DecodeMeshOver(file, data, nil)
 }
 
-// DecodeMeshOver does the same with a shared MeshConfig, which it merges over the defaults first. DecodeMesh must accept the shared
-// one.
+// DecodeMeshOver reads a MeshConfig file and merges it over a shared one, which it merges over the defaults first. DecodeMesh must
+// accept the shared one.
 func DecodeMeshOver(file string, data, shared []byte) (m *meshconfig.MeshConfig, found []Problem) {
 	defer contain(func(reason string) { m, found = nil, aboutMesh(file, reason) })
 	var r document.Report
@@ -169,7 +169,7 @@ func overlay(base, user *document.Value) *document.Value {
 }
 
 // overlayNamed appends to the user's list the defaults whose names are not in it. It appends them, so that indexes in problems
-// are those of the file.
+// match the file.
 func overlayNamed(base, user *document.Value) *document.Value {
 	out := &document.Value{Kind: document.List, Line: user.Line, Items: slices.Clip(user.Items)}
 	named := map[string]bool{}
@@ -184,10 +184,10 @@ func overlayNamed(base, user *document.Value) *document.Value {
 	return out
 }
 
-// Curves returns those of some curves for TLS that Envoy has, each once. Envoy refuses what names others.
+// Curves returns the named curves for TLS that Envoy supports, each once. Envoy refuses configuration with other curves.
 func Curves(names []string) []string { return onlyKnown(names, rules.IsCurve) }
 
-// Ciphers returns those of some cipher suites for TLS 1.2 that Envoy has, each once. Envoy refuses what names others.
+// Ciphers returns the named cipher suites for TLS 1.2 that Envoy supports, each once. Envoy refuses configuration with other suites.
 func Ciphers(names []string) []string { return onlyKnown(names, rules.IsCipher) }
 
 func onlyKnown(names []string, is func(string) bool) (list []string) {

@@ -17,7 +17,7 @@ func TestDefaultMesh(t *testing.T) {
 	}
 }
 
-// TestOverlay lays settings over the defaults: what is given counts, also where it is zero or empty; the rest stays.
+// TestOverlay lays settings over the defaults: given fields count, even if they are zero or empty; the other defaults stay.
 func TestOverlay(t *testing.T) {
 	m, problems := DecodeMesh("mesh.yaml", []byte(`
 enableTracing: false
@@ -101,7 +101,7 @@ func TestMeshProblems(t *testing.T) {
 	}
 }
 
-// TestUnsupportedMesh: what a mesh configuration says beyond what is acted on is named, and what is as by default is not.
+// TestUnsupportedMesh: each unsupported field of a mesh configuration has a warning, unless it has its default value.
 func TestUnsupportedMesh(t *testing.T) {
 	for text, want := range map[string][]string{
 		"": nil,

@@ -92,12 +92,12 @@ func (d *Document) template() {
 	}
 }
 
-// HasObject reports whether one of the documents of a file is an object, or should be one. The other documents should be, too, then.
+// HasObject reports whether one of the documents of a file is an object, or should be one. Then the other documents should be, too.
 func HasObject(docs []Document) bool {
 	return slices.ContainsFunc(docs, func(d Document) bool { return d.Form == AnObject })
 }
 
-// Aside reports whether a document is no mistake although it is no object. hasObject says the same of its file as HasObject.
+// Aside reports whether a document that is no object is no mistake either. hasObject is the result of HasObject for its file.
 func (d *Document) Aside(hasObject bool) bool {
 	return d.Form == ATemplate || d.Form == NoObject && !hasObject
 }

@@ -49,7 +49,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestAside: beside an object, whatever is none is a mistake, except for templates.
+// TestAside: beside an object, a document that is no object is a mistake, except for templates.
 func TestAside(t *testing.T) {
 	aside := func(text string) (list []bool) {
 		docs := api.Decode("f.yaml", []byte(text))

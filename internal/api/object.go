@@ -78,11 +78,11 @@ func (o Object) Seal() (*Object, error) {
 
 // The annotations that the product acts on.
 const (
-	// TrafficDistribution is set on a ServiceEntry. It tells which endpoints are preferred because they are near the client.
+	// TrafficDistribution is set on a ServiceEntry. It decides which endpoints are preferred because they are near the client.
 	TrafficDistribution = "networking.istio.io/traffic-distribution"
 	// HealthChecked is set on a WorkloadEntry whose health is checked: the endpoint is used only while it is healthy.
 	HealthChecked = "proxy.istio.io/health-checks-enabled"
-	// DryRun is set on an AuthorizationPolicy that is only tried out: proxies count what it would decide.
+	// DryRun is set on an AuthorizationPolicy that is only tried out: proxies count its decisions without enforcing them.
 	DryRun = "istio.io/dry-run"
 
 	// RegisteredBy is set on a WorkloadEntry that a control plane has made for a proxy; its value is the name of the WorkloadGroup.

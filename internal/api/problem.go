@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// Severity tells whether the object of a Problem is used.
+// Severity is whether the object of a Problem is used.
 type Severity uint8
 
 // Error means that the object, or its new version, is not used. Warning means that it is used, but that a part of it has no
@@ -32,7 +32,7 @@ func (s Severity) String() string {
 	return "severity " + strconv.Itoa(int(s))
 }
 
-// Problem tells users what is wrong with an object. It can be an output of a query (query.Output).
+// Problem informs users of a mistake in an object. It can be an output of a query (query.Output).
 type Problem struct {
 	// Object is the key of the object. Parts that are not known are empty.
 	Object Key
@@ -43,14 +43,14 @@ type Problem struct {
 	Code code.Code
 	// Field is the path in the document: spec.http[0].match[1].uri.regex; map keys stand in brackets: spec.labels[app].
 	Field string
-	// Reason says what is wrong and how to correct it. It does not repeat the object, position or field.
+	// Reason explains the problem and how to correct it. It does not repeat the object, position or field.
 	Reason string
 	// Conflict is true if another object, or the same one in another source, goes before this one.
 	Conflict bool
 }
 
-// Refuses reports whether the problem is why the present version of its object is not used. Sources refuse objects, and say where
-// they read them; what queries find has no position.
+// Refuses reports whether the problem is why the present version of its object is not used. Sources refuse objects, with their
+// position; problems of queries have no position.
 func (p Problem) Refuses() bool { return p.Severity == Error && p.Position.File != "" }
 
 // String returns the problem as one line of text.

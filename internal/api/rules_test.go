@@ -15,7 +15,7 @@ type ruleCase struct {
 	place, rule, verdict, field, spec, reason string
 }
 
-// TestRules holds each rule to documents on both sides of it. A table in testdata/rules is about one kind. Its lines are
+// TestRules checks each rule with documents that comply and documents that do not. A table in testdata/rules is about one kind. Its lines are
 //
 //	apiVersion: VERSION            the version of the documents
 //	$NAME = TEXT                   an abbreviation for the lines behind it

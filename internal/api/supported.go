@@ -1,14 +1,14 @@
 package api
 
-// supportedFields decides for every field of the API whether the product acts on it, kind by kind. Whoever makes the
-// product act on a field changes its line here, and nowhere else. TestEveryFieldIsDecided compares the table with the
+// supportedFields decides for every field of the API whether the product acts on it, kind by kind. A change that makes
+// the product act on a field changes its line here, and nowhere else. TestEveryFieldIsDecided compares the table with the
 // API's descriptors: a field that a new version of the API adds has no line, and fails the test until someone decides.
 //
 // Each line is a field of the spec, without indexes and map keys. Only fields without fields beneath them have a line. Words after
 // the field restrict the decision. A document that sets more than the table supports gets a Problem.
 //
 //	no             The product does not act on the field, nor on any field beneath it.
-//	client         The field is about connections of a client to a service, not about those of a sidecar to its application.
+//	client         The field is about connections of a client to a service, not of a sidecar to its application.
 //	http           The field is about HTTP, so it has no effect on ports of another protocol. A sniffed port may be HTTP.
 //	http2          The field is about HTTP/2, so it has no effect on ports of another protocol.
 //	tcp            The field is about TCP connections, so it has no effect on ports that are HTTP.
@@ -16,10 +16,10 @@ package api
 //	selected       Sidecars act on the field in an object with a workloadSelector only. Otherwise only gateways act on it.
 //	ip             The value must be an IP address, not a block of addresses, a name or a socket.
 //	A|B            The value must be one of these.
-//	SHAPE          The fields beneath it are those of the section SHAPE. Names of such sections begin in lower case.
+//	SHAPE          The section SHAPE lists the fields beneath it. Names of such sections begin in lower case.
 //	SHAPE server   The same, and the fields are about connections of a sidecar to its application.
 //
-// The text after a colon tells users what to do instead.
+// The text after a colon advises users what to do instead.
 //
 // For MeshConfig, a line is a field of the file itself, and a field with its default value counts as not set. A field on
 // which only the node agent acts counts as supported.

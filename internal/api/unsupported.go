@@ -34,7 +34,7 @@ func Unsupported(o *Object) []Problem {
 	return found
 }
 
-// UnsupportedMesh does the same for a MeshConfig file. Fields that have their default value need no warning. It returns nothing
+// UnsupportedMesh returns such Warnings for a MeshConfig file. Fields that have their default value need no warning. It returns nothing
 // for a file that DecodeMesh refuses. cluster is true if namespaces of a cluster are read, or may be: discoverySelectors select these.
 func UnsupportedMesh(file string, data []byte, cluster bool) (found []Problem) {
 	defer contain(func(reason string) { found = aboutMesh(file, reason) })
@@ -84,7 +84,7 @@ func sameAsDefault(m, base protoreflect.Message) {
 	})
 }
 
-// zeros warns of unsupported fields that are set to zero and have another default: a message cannot tell them from unset ones.
+// zeros warns of unsupported fields that are set to zero and have another default: in a message they look like unset fields.
 func (w *fieldWalk) zeros(p *document.Path, m, base protoreflect.Message, known *field) {
 	fields := base.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -145,7 +145,7 @@ func (w *fieldWalk) message(p *document.Path, m protoreflect.Message, known *fie
 	}
 }
 
-// enter changes the scope if the message tells where it takes effect.
+// enter changes the scope if the message declares where it takes effect.
 func (w *fieldWalk) enter(m protoreflect.Message) {
 	switch m := m.Interface().(type) {
 	case *networking.DestinationRule:

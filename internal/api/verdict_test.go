@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// judge runs a document through all checks of the document, without those of the product.
+// judge runs a document through all checks of its validity, without the warnings of unsupported fields.
 func judge(kind, name string, data []byte) (verdict string, problems []Problem) {
 	switch kind {
 	case "meshconfig":
@@ -39,7 +39,7 @@ func judge(kind, name string, data []byte) (verdict string, problems []Problem) 
 	return "accept", nil
 }
 
-// TestVerdicts holds the rules of each kind to documents on both sides of them.
+// TestVerdicts checks the rules of each kind with documents that comply and documents that do not.
 func TestVerdicts(t *testing.T) {
 	files, err := filepath.Glob("testdata/verdicts/*.txtar")
 	if err != nil || len(files) != 12 {
@@ -70,7 +70,7 @@ func TestVerdicts(t *testing.T) {
 						t.Errorf("no line: %v", p)
 					}
 				}
-				// The rule's place may be told a step more or less exactly: the list for its element, a field for its parent.
+				// The field of the problem may be a step more or less exact: the list for its element, a field for its parent.
 				if !slices.ContainsFunc(problems, func(p Problem) bool {
 					return strings.HasPrefix(field, p.Field) && p.Field != "" || strings.HasPrefix(p.Field, field)
 				}) {

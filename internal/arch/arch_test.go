@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// listed is what the go command knows of a package.
+// listed is the description of a package by the go command.
 type listed struct {
 	Dir, ImportPath string
 	GoFiles         []string
@@ -126,7 +126,7 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-// TestTestModules holds the modules below test to what is asked of tests.
+// TestTestModules checks the modules below test by the rules for tests.
 func TestTestModules(t *testing.T) {
 	for _, module := range []string{"test", "test/kit", "test/podrunner", "test/cluster", "packaging"} {
 		// -find: what the packages import need not be there, and for a test cluster that is a lot.

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// checker looks at the source of one package and collects what breaks a rule, as "file:line: what; what to do".
+// checker checks the source of one package and collects violations of rules, as "file:line: violation; remedy".
 type checker struct {
 	pkg     string // below internal/
 	program bool   // a main package under cmd
@@ -33,7 +33,7 @@ func (c *checker) report(pos token.Pos, format string, args ...any) {
 	c.found = append(c.found, fmt.Sprintf("%s:%d: %s", p.Filename, p.Line, fmt.Sprintf(format, args...)))
 }
 
-// file reads and checks one file. Of tests only what makes them slow, flaky or endless is asked.
+// file reads and checks one file. In tests it only finds code that makes them slow, flaky or endless.
 func (c *checker) file(t *testing.T, path string, test bool) {
 	t.Helper()
 	src, err := os.ReadFile(path)
@@ -85,7 +85,7 @@ func (c *checker) source(t *testing.T, path string, src []byte, test bool) {
 	}
 }
 
-// finish checks what needs the whole package and returns all findings.
+// finish checks the rules that need the whole package and returns all findings.
 func (c *checker) finish() []string {
 	if len(c.files) == 0 {
 		return c.found
@@ -162,7 +162,7 @@ func (c *checker) declaration(d *ast.GenDecl) {
 	}
 }
 
-// bannedCalls finds calls that are banned, and goroutines nobody owns.
+// bannedCalls finds calls that are banned, and goroutines without an owner.
 func (c *checker) bannedCalls(f *ast.File, test bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -3,8 +3,8 @@ package arch
 // module is the import path all packages of the product begin with.
 const module = "github.com/pilotmesh/pilot/"
 
-// flow is the architecture in data order: each package, and what of internal/ it may import. "x/..." means x and all
-// below it; the first row that matches a package counts. What only a package's tests need is not restricted.
+// flow is the architecture in data order: each package, and the packages of internal/ that it may import. "x/..." means
+// x and all below it; the first row that matches a package counts. Imports of tests are not restricted.
 var flow = []struct{ pkg, imports string }{
 	// The kernel: nothing in it knows what a mesh is.
 	{"omap", ""},
@@ -45,7 +45,7 @@ var flow = []struct{ pkg, imports string }{
 	{"state/connected", "api omap proxy rejection store"},
 	{"state/settings", "api compliance gateways intern mesh store"},
 	{"state", "api api/ingress compliance gateways intern kube mesh omap source state/... store"},
-	// From rows to what a class may see and must obey.
+	// From rows to the objects that a class may see and must obey.
 	{"view/...", "api api/code api/ingress gateways intern kube mesh omap proxy query spelling state/... store view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},
@@ -102,18 +102,18 @@ var flow = []struct{ pkg, imports string }{
 	{"arch", ""},
 	{"reference", ""},
 	{"collateral", ""},
-	// Only tests import it: it stands in no other row.
+	// Only tests import it: no other row names it.
 	{"meshtest", "api kube mesh omap proxy query source state/... store xds/..."},
 }
 
-// What every translator may import, and the translators.
+// The packages that every translator may import, and the translators.
 const (
 	translator  = "api compliance gateways intern mesh omap proxy query state/... view/... xds/authz xds/envoy xds/layer xds/nds xds/patch xds/resource"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable xds/grpc xds/patch"
 )
 
-// outside says which packages may import what from other modules: a prefix of import paths, and the only places for it. The
-// longest prefix counts. Prefixes that stand in no row are free.
+// outside says which packages may import from which other modules: a prefix of import paths, and the only places for it.
+// The longest prefix counts. Imports that match no row are free.
 var outside = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/go-control-plane", "api/rules/envoy xds/... agent/... meshtest", "everything before xds must not know Envoy, except for the check of what users patch in its messages"},
 	{"github.com/cncf/xds", "xds/... agent/... meshtest", "everything before xds must not know Envoy"},
@@ -141,7 +141,7 @@ const (
 	manyNames     = "It exports more than 60 names, because"
 )
 
-// bannedPackages are names that say nothing about what is inside.
+// bannedPackages are package names that say nothing about the content.
 var bannedPackages = []string{"util", "utils", "common", "helper", "helpers", "types", "model", "models", "base", "misc", "shared", "lib", "bootstrap", "features"}
 
 // bannedSuffixes end type names that say nothing about what the type is.
@@ -150,7 +150,7 @@ var bannedSuffixes = []string{"Impl", "Manager", "Helper", "Util", "Utils"}
 // selfEvident are methods that mean the same everywhere: they need no doc comment.
 var selfEvident = []string{"String", "Error", "Unwrap"}
 
-// goroutines lists who may start one with a bare go statement, and why. All others hand work to package run.
+// goroutines lists the packages that may start one with a bare go statement, and why. All others hand work to package run.
 var goroutines = map[string]string{
 	"run":            "owns the actors",
 	"query":          "workers that live for one drain and are waited for",

@@ -65,7 +65,7 @@ func TestExportedNames(t *testing.T) {
 	}
 }
 
-// TestSleepInTests: what is asked of tests is that they wait for conditions.
+// TestSleepInTests: tests must wait for conditions instead of sleeping.
 func TestSleepInTests(t *testing.T) {
 	const src = "package x\n\nimport \"time\"\n\nfunc init() { time.Sleep(1); go init() }\n"
 	c := newChecker("view/x")

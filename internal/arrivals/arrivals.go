@@ -23,10 +23,10 @@ const Burst = 20
 type Visit struct {
 	// Proxy is the node id, and Name its part name.namespace.
 	Proxy, Name, Namespace string
-	// From is the address of the client, Envoy and Agent are the versions that it reports, and Identity is who it has shown to be. Each is
-	// empty if it is not known.
+	// From is the address of the client, Envoy and Agent are the versions that it reports, and Identity is its authenticated identity.
+	// Each is empty if it is not known.
 	From, Envoy, Agent, Identity string
-	// OfAgent is true for a stream of an agent beside that of its proxy. It is logged at debug level.
+	// OfAgent is true for a stream of an agent beside the stream of its proxy. It is logged at debug level.
 	OfAgent bool
 	// Stream is the number of the stream, and Opened the time when it was opened.
 	Stream uint64

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// logged returns a log, and what it has written since the last call.
+// logged returns a log, and a function that returns the lines written since its last call.
 func logged(level slog.Level) (*Log, func() []string) {
 	var out bytes.Buffer
 	h := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -47,13 +47,13 @@ func TestLines(t *testing.T) {
 }
 
 // TestBound: ten thousand proxies that go and return log a bounded number of lines, which name the first and count the others; the next
-// second begins anew.
+// second starts a new count.
 func TestBound(t *testing.T) {
 	l, lines := logged(slog.LevelInfo)
 	for i := range 10_000 {
 		l.Went(visit(i), "")
 		l.Came(visit(i))
-		l.Came(Visit{OfAgent: true}) // hidden by the level, so it takes nobody's room
+		l.Came(Visit{OfAgent: true}) // hidden by the level, so it does not count against the burst
 	}
 	l.turn()
 	got := lines()

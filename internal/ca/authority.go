@@ -1,17 +1,17 @@
 // Package ca is the certificate authority of the mesh: it signs the certificates of workloads and of the control plane itself.
 //
-// An Authority is what signs at a moment: a certificate with its key and chain, and the roots that the mesh trusts. It never
-// changes. A Keeper has the present one. It makes a self-signed one and changes its root long before it expires, or reads one that
-// is plugged in, and follows its files. Service answers requests for certificates by gRPC.
+// An Authority is the signing state at a moment: a certificate with its key and chain, and the roots that the mesh trusts. It
+// never changes. A Keeper has the present one. It makes a self-signed one and changes its root long before it expires, or reads
+// one that is plugged in, and follows its files. Service answers requests for certificates by gRPC.
 //
 // Invariants:
 //   - A certificate has the identity that the caller has shown, and nothing that the request says of itself but its public key.
-//   - Nothing signed outlives what signed it.
-//   - A new root is trusted everywhere before it signs, and an old one until what it has signed has expired.
-//   - An authority that cannot be read replaces none that can. The last good one goes on signing.
+//   - No certificate outlives the certificate that signed it.
+//   - A new root is trusted everywhere before it signs, and an old one until all its certificates have expired.
+//   - An authority that cannot be read replaces none that can. The last good one continues to sign.
 //   - Keys appear in no log, error or page.
 //
-// Goroutines: that of Keeper.Run. All else is pure or may be called by many at the same time.
+// Goroutines: one, which runs Keeper.Run. All else is pure or may be called by many goroutines at the same time.
 package ca
 
 import (
@@ -27,9 +27,9 @@ import (
 	"time"
 )
 
-// Material is what an authority is made of, as PEM.
+// Material is the certificates and the key of an authority, as PEM.
 type Material struct {
-	// Cert and Key are those that sign.
+	// Cert and Key are the signing certificate and its key.
 	Cert, Key []byte
 	// Chain are the certificates between Cert and its root. It may contain Cert, and the root.
 	Chain []byte
@@ -187,7 +187,7 @@ func (a *Authority) equal(b *Authority) bool {
 	return a != nil && b != nil && a.cert.Equal(b.cert) && slices.EqualFunc(a.chain, b.chain, same) && slices.EqualFunc(a.roots, b.roots, same) && bytes.Equal(a.CRL(), b.CRL())
 }
 
-// follows returns an error if proxies that trust the roots of was would refuse what a signs.
+// follows returns an error if proxies that trust the roots of was would refuse certificates of a.
 func (a *Authority) follows(was *Authority, now time.Time) error {
 	if was == nil {
 		return nil

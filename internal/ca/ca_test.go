@@ -229,7 +229,7 @@ func TestPluggedIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One certificate per element: that of the workload, what is between, the other root, and last the root that vouches for it.
+		// One certificate per element: the workload's, the intermediate one, the other root, and last the root that vouches for it.
 		var subjects []string
 		for _, text := range chain {
 			certs, err := parseCertificates([]byte(text))
@@ -254,7 +254,7 @@ func TestPluggedIn(t *testing.T) {
 	}
 }
 
-// TestMoreRoots: roots that the mesh configuration adds are given to all workloads, and those of a signer are not.
+// TestMoreRoots: roots that the mesh configuration adds are given to all workloads, and roots for one signer are not.
 func TestMoreRoots(t *testing.T) {
 	now := time.Now()
 	root, more, signers := selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now)
@@ -338,7 +338,7 @@ func TestBadAuthorities(t *testing.T) {
 }
 
 // TestRotation changes the root of a mesh whose members renew their certificates at half time, in steps of a second: at each moment
-// everybody trusts everybody's certificate.
+// every proxy trusts the certificate of every other.
 func TestRotation(t *testing.T) {
 	s := Roots{Organization: "cluster.local", Valid: 200 * time.Second, Grace: 50, Spread: 20 * time.Second}
 	begin := time.Now().Truncate(time.Second)
@@ -354,7 +354,7 @@ func TestRotation(t *testing.T) {
 	members := make([]member, 7)
 	signers := map[string]bool{}
 	for now := begin; now.Before(begin.Add(600 * time.Second)); now = now.Add(time.Second) {
-		// What is kept survives being stored.
+		// Kept survives a round trip through its stored form.
 		if kept, err = ParseKept(kept.Data()); err != nil {
 			t.Fatal(err)
 		}
@@ -399,7 +399,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestFile: what is kept in a state folder is the same for all that use it, and only for its user.
+// TestFile: all users of a state folder get the same authority from it, and only the owner may read its files.
 func TestFile(t *testing.T) {
 	dir := statefile.Dir(filepath.Join(t.TempDir(), "new", "state"))
 	s := Roots{Organization: "cluster.local", Valid: time.Hour, Grace: 20, Spread: time.Minute}

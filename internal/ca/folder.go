@@ -15,7 +15,7 @@ import (
 
 // Plug is a place where an authority may be plugged in.
 type Plug interface {
-	// Files returns the files that are there, by name. It returns an error that is fs.ErrNotExist if nothing is plugged in.
+	// Files returns the files of the place, by name. It returns an error that is fs.ErrNotExist if nothing is plugged in.
 	Files(ctx context.Context) (map[string][]byte, error)
 }
 
@@ -35,7 +35,7 @@ func MaterialOf(files map[string][]byte) (m Material, err error) {
 	return Material{}, errors.New("it has neither ca-key.pem nor tls.key")
 }
 
-// read reads what is plugged in at a place.
+// read reads the authority that is plugged in at a place.
 func read(ctx context.Context, at Plug) (Material, error) {
 	files, err := at.Files(ctx)
 	if err != nil {
@@ -44,8 +44,8 @@ func read(ctx context.Context, at Plug) (Material, error) {
 	return MaterialOf(files)
 }
 
-// Folder is a folder into which an authority is plugged, such as a mounted Secret. Its files have Istio's names, or those of Secrets
-// of the type kubernetes.io/tls.
+// Folder is a folder into which an authority is plugged, such as a mounted Secret. Its files have Istio's names, or the
+// names in Secrets of the type kubernetes.io/tls.
 type Folder string
 
 // layout are the names of the files of an authority.
@@ -98,8 +98,8 @@ func (f Folder) Files(context.Context) (map[string][]byte, error) {
 	return files, nil
 }
 
-// ServingFiles are files with the certificate that the control plane shows to its clients, its key, and the roots of their certificates
-// beside those of the mesh. The first two are set together.
+// ServingFiles are files with the certificate that the control plane shows to its clients, its key, and the roots of
+// their certificates besides the roots of the mesh. The first two are set together.
 type ServingFiles struct{ Cert, Key, Roots string }
 
 func (f ServingFiles) paths() (list []string) {

@@ -33,9 +33,9 @@ type Settings struct {
 	// them the authority signs it.
 	Names   []string
 	Serving ServingFiles
-	// More returns roots that the mesh configuration adds to those of the authority.
+	// More returns roots that the mesh configuration adds to the roots of the authority.
 	More func() *Trusted
-	// Outside is true if workloads have their certificates from an authority elsewhere. This one then signs for the control plane only.
+	// Outside is true if an external authority signs the certificates of workloads. This one then signs for the control plane only.
 	Outside bool
 	// Compliance restricts the TLS of connections to the control plane.
 	Compliance compliance.Policy
@@ -48,7 +48,7 @@ type Settings struct {
 	Now func() time.Time
 }
 
-// moment is what is in force until something changes.
+// moment is the state in force until something changes.
 type moment struct {
 	authority *Authority
 	serving   *tls.Certificate
@@ -172,7 +172,7 @@ func (k *Keeper) find(ctx context.Context) error {
 	return nil
 }
 
-// report tells what is wrong if that has changed.
+// report logs and reports the problems if they have changed.
 func (k *Keeper) report(err error) {
 	var problems []string
 	if err != nil {
@@ -196,7 +196,7 @@ func (k *Keeper) report(err error) {
 // poll is how often files are read without a sign that they have changed. Some changes give none.
 const poll = 10 * time.Second
 
-// refresh reads and renews everything that is due. It returns when it must be called again. What fails leaves the rest as it is.
+// refresh reads and renews everything that is due. It returns when it must be called again. A failed part leaves the others unchanged.
 func (k *Keeper) refresh(ctx context.Context) (again time.Time, err error) {
 	now := k.s.Now()
 	was := k.now.Load()
@@ -243,7 +243,7 @@ func (k *Keeper) refresh(ctx context.Context) (again time.Time, err error) {
 	return again, errors.Join(err, problem)
 }
 
-// load returns the authority that is to be in force, and when to look again.
+// load returns the authority to use, and when to look again.
 func (k *Keeper) load(ctx context.Context, now time.Time) (*Authority, time.Time, error) {
 	if k.plug != nil {
 		m, err := read(ctx, k.plug)
@@ -288,7 +288,7 @@ func (k *Keeper) serve(next, was *moment, now time.Time) error {
 	return nil
 }
 
-// clientRoots returns the roots of certificates of clients: those of the mesh, and those of a file.
+// clientRoots returns the roots of certificates of clients: the roots of the mesh, and the roots in a file.
 func (k *Keeper) clientRoots(a *Authority) (*x509.CertPool, error) {
 	if k.s.Serving.Roots == "" {
 		return a.Pool(), nil
@@ -317,7 +317,7 @@ func (k *Keeper) tlsConfig(serving *tls.Certificate, roots *x509.CertPool) *tls.
 	return c
 }
 
-// TLS returns settings of connections that follow the keeper: each new connection uses what is in force then.
+// TLS returns settings of connections that follow the keeper: each new connection uses the settings in force then.
 func (k *Keeper) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},

@@ -92,7 +92,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // TestFollowsItsFolder replaces a plugged-in authority while it runs: a new one of the same root is used at once, one that is broken or
-// of a root that nobody knows is refused, with a problem, and the last good one goes on.
+// of an unknown root is refused, with a problem, and the last good one stays in force.
 func TestFollowsItsFolder(t *testing.T) {
 	now := time.Now()
 	dir, l := t.TempDir(), layouts()[0]
@@ -270,8 +270,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestSelfSignedChangesItsRoot runs a keeper whose root lives for three seconds: its certificate is always trusted by who trusts the
-// roots of before, and another keeper of the same folder follows.
+// TestSelfSignedChangesItsRoot runs a keeper whose root lives for three seconds: its certificate is always trusted by
+// clients that trust the roots of before, and another keeper of the same folder follows.
 func TestSelfSignedChangesItsRoot(t *testing.T) {
 	s := Settings{
 		Store: File{statefile.Dir(t.TempDir())}, Roots: Roots{Valid: 4 * time.Second, Grace: 60, Spread: time.Second},

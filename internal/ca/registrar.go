@@ -17,20 +17,20 @@ import (
 	"github.com/pilotmesh/pilot/internal/identity"
 )
 
-// SigningRequests has certificates signed by somebody else.
+// SigningRequests has certificates signed by an external signer.
 type SigningRequests interface {
 	// Obtain returns a certificate and its chain as PEM. request is a CSR as PEM. An error of gRPC says whose mistake it is.
 	Obtain(ctx context.Context, signer, request string, valid time.Duration) ([]byte, error)
 }
 
-// Registrar is a registration authority: it finds out who asks, and leaves signing to an authority elsewhere. That one signs a request
-// as it is, so a request must say exactly what the caller may have.
+// Registrar is a registration authority: it authenticates the caller, and leaves signing to an external authority. That
+// authority signs a request as it is, so a request must say exactly what the caller may have.
 type Registrar struct {
 	Requests SigningRequests
-	// Signer signs for callers that wish no other one. Domain is what precedes the names that callers wish, with a slash. Either may be
-	// empty.
+	// Signer signs for callers that wish no other one. Domain is the prefix of the names that callers wish, with a
+	// slash. Either may be empty.
 	Signer, Domain string
-	// Roots returns the roots that the mesh trusts for what a signer signs.
+	// Roots returns the roots that the mesh trusts for certificates of a signer.
 	Roots func(signer string) []*x509.Certificate
 	// Now is the clock.
 	Now func() time.Time
@@ -85,8 +85,8 @@ const (
 	classContext = 2
 )
 
-// onlyAsks returns an error if a request says more than that its key is that of an identity. The subject counts, too: an API server takes
-// it for the name and the groups of a user.
+// onlyAsks returns an error unless a request asks for the name of an identity and nothing else. The subject counts,
+// too: an API server takes it for the name and the groups of a user.
 func onlyAsks(q *x509.CertificateRequest, id identity.Identity) error {
 	for _, name := range q.Subject.Names {
 		if text, ok := name.Value.(string); !ok || text != "" {
@@ -113,8 +113,8 @@ func onlyAsks(q *x509.CertificateRequest, id identity.Identity) error {
 	return nil
 }
 
-// checkAnswer checks what a signer has signed, and lists it with everything that belongs to it, each as PEM. The root that vouches for it is
-// the last.
+// checkAnswer checks the certificate from a signer, and lists it with its chain and roots, each as PEM. The root that
+// vouches for it is the last.
 func checkAnswer(answer []byte, roots []*x509.Certificate, key crypto.PublicKey, id identity.Identity, now time.Time) ([]string, error) {
 	certs, err := parseCertificates(answer)
 	if err != nil {

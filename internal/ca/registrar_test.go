@@ -18,7 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/identity"
 )
 
-// elsewhere signs whatever it is sent, as it is. change may spoil what it signs.
+// elsewhere signs every request as it is. change may spoil its certificates.
 type elsewhere struct {
 	*Authority
 	change func(*x509.Certificate)
@@ -46,7 +46,7 @@ func (e *elsewhere) Obtain(_ context.Context, signer, csr string, valid time.Dur
 	return append(pem.EncodeToMemory(&pem.Block{Type: certBlock, Bytes: der}), encode(e.cert)...), err
 }
 
-// registrar returns a registration authority whose signer changes what it signs.
+// registrar returns a registration authority whose signer changes the certificates that it signs.
 func registrar(root *Authority, change func(*x509.Certificate)) (*Registrar, *elsewhere) {
 	if change == nil {
 		change = func(*x509.Certificate) {}
@@ -69,7 +69,7 @@ func own(t *testing.T, key crypto.Signer, id identity.Identity) string {
 	return request(t, key, &x509.CertificateRequest{URIs: []*url.URL{uri}})
 }
 
-// TestRegistrar: what a signer elsewhere signs is passed on with the roots that the mesh configuration has for it.
+// TestRegistrar: a certificate of an external signer is passed on with the roots that the mesh configuration has for it.
 func TestRegistrar(t *testing.T) {
 	root := selfSigned(t, time.Hour, 0, time.Now())
 	key := ecKey(t)
@@ -114,7 +114,7 @@ func TestRegistrarRefuses(t *testing.T) {
 	}
 }
 
-// TestRegistrarDoubts lists answers of a signer that are not passed on, and callers who wish what they cannot have.
+// TestRegistrarDoubts lists answers of a signer that are not passed on, and requests that callers may not make.
 func TestRegistrarDoubts(t *testing.T) {
 	root, unknown := selfSigned(t, time.Hour, 0, time.Now()), selfSigned(t, time.Hour, 0, time.Now())
 	key := ecKey(t)

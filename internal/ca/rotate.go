@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Kept is what is remembered of a self-signed authority: a file in the state folder, or a Secret of a cluster.
+// Kept is the stored form of a self-signed authority: a file in the state folder, or a Secret of a cluster.
 //
-// Its root is changed in three steps. First the next root is made and trusted, and the old one goes on signing. When everybody has
-// had time to learn it (Roots.Spread), it signs, and the old one stays trusted. When everything that the old one has signed has
-// expired, it goes.
+// Its root is changed in three steps. First the next root is made and trusted, and the old one continues to sign. When
+// every proxy has had time to learn it (Roots.Spread), it signs, and the old one stays trusted. When everything that
+// the old one has signed has expired, it goes.
 type Kept struct {
-	// Cert and Key are those that sign.
+	// Cert and Key are the signing certificate and its key.
 	Cert, Key []byte
-	// Next is what signs when everybody has had the time to learn of it, which began at Introduced; empty for none.
+	// NextCert and NextKey sign once every proxy has had time to learn the new root, counted from Introduced; empty for none.
 	NextCert, NextKey []byte
 	Introduced        time.Time
 	// Former is a root that signed before, and is trusted until FormerUntil; empty for none.
@@ -24,7 +24,7 @@ type Kept struct {
 	FormerUntil time.Time
 }
 
-// Names of what is kept, as in the Secret of Istio's self-signed authority. Those of a root that is being changed are Pilot's own.
+// Names of the stored data, as in the Secret of Istio's self-signed authority. The name for a change of the root is Pilot's own.
 const (
 	KeptCert     = "ca-cert.pem"
 	KeptKey      = "ca-key.pem"
@@ -41,7 +41,7 @@ type rotation struct {
 	FormerUntil time.Time `json:"formerUntil,omitzero"`
 }
 
-// Data returns what is kept, by name.
+// Data returns the stored data, by name.
 func (k Kept) Data() map[string][]byte {
 	data := map[string][]byte{KeptCert: k.Cert, KeptKey: k.Key, KeptRoots: k.roots()}
 	r := rotation{string(k.NextCert), string(k.NextKey), k.Introduced, string(k.Former), k.FormerUntil}
@@ -71,7 +71,7 @@ func ParseKept(data map[string][]byte) (Kept, error) {
 // roots returns all roots that are trusted.
 func (k Kept) roots() []byte { return bytes.Join([][]byte{k.Former, k.NextCert, k.Cert}, nil) }
 
-// Material returns what the present authority is made of.
+// Material returns the certificates and the key of the present authority.
 func (k Kept) Material() Material { return Material{Cert: k.Cert, Key: k.Key, Roots: k.roots()} }
 
 // Roots are the settings of self-signed roots.
@@ -82,7 +82,7 @@ type Roots struct {
 	// Valid is how long a root is valid, and Grace is which part of that, in percent, is left when the next one is made.
 	Valid time.Duration
 	Grace int
-	// Spread is how long it takes until everybody has renewed the certificate, and knows all roots.
+	// Spread is how long it takes until every proxy has renewed its certificate, and knows all roots.
 	Spread time.Duration
 }
 
@@ -92,7 +92,7 @@ func (s Roots) First(now time.Time) (Kept, error) {
 	return Kept{Cert: cert, Key: key}, err
 }
 
-// Step takes the steps that are due at a time. It returns what is to be kept then, whether that is new, and when to look again.
+// Step takes the steps that are due at a time. It returns the state to store, whether it has changed, and when to look again.
 func (s Roots) Step(k Kept, now time.Time) (next Kept, changed bool, again time.Time, err error) {
 	for {
 		next, due, err := s.one(k, now)

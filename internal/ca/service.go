@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/identity"
 )
 
-// Outcome is what came of a request for a certificate.
+// Outcome is the outcome of a request for a certificate.
 type Outcome string
 
 // The outcomes.
@@ -26,9 +26,9 @@ const (
 	Malformed Outcome = "malformed"
 	// Failed: the authority could not sign.
 	Failed Outcome = "failed"
-	// Unauthenticated: it is not known who asks.
+	// Unauthenticated: the caller is not authenticated.
 	Unauthenticated Outcome = "unauthenticated"
-	// Forbidden: the caller may not have what it asks for.
+	// Forbidden: the caller may not have the certificate that it requests.
 	Forbidden Outcome = "forbidden"
 )
 
@@ -67,7 +67,7 @@ type Service struct {
 	Limits Limits
 	// Impersonation is nil if no caller may have the certificate of another workload.
 	Impersonation Impersonation
-	// Observe is told the outcome of each request.
+	// Observe is called with the outcome of each request.
 	Observe func(Outcome)
 }
 
@@ -82,7 +82,7 @@ const (
 	impersonateKey = "ImpersonatedIdentity"
 )
 
-// CreateCertificate signs a certificate for who calls.
+// CreateCertificate signs a certificate for the caller.
 func (s *Service) CreateCertificate(ctx context.Context, q *security.IstioCertificateRequest) (*security.IstioCertificateResponse, error) {
 	chain, outcome, err := s.create(ctx, q)
 	s.Observe(outcome)

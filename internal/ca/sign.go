@@ -28,10 +28,10 @@ const (
 	maxRSA     = 8192
 )
 
-// skew is by how much the clock of a proxy may be behind that of the authority.
+// skew is how far the clock of a proxy may be behind the authority's clock.
 const skew = 2 * time.Minute
 
-// ErrRequest means that a request for a certificate cannot be granted, whoever asks.
+// ErrRequest means that a request for a certificate cannot be granted to any caller.
 var ErrRequest = errors.New("the request for a certificate (CSR) cannot be granted")
 
 // PublicKey returns the public key of a request for a certificate, in PEM. Nothing else of the request counts.
@@ -86,7 +86,7 @@ func checkKey(key crypto.PublicKey) error {
 // Limits are the bounds of how long certificates are valid.
 type Limits struct{ Default, Max time.Duration }
 
-// Bound returns how long a certificate is valid for which a caller asks for some seconds; 0 or less means that it does not care.
+// Bound returns the validity of a certificate for the seconds that a caller requests; 0 or less requests the default.
 func (l Limits) Bound(seconds int64) time.Duration {
 	switch {
 	case seconds <= 0:

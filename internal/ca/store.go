@@ -20,7 +20,7 @@ type Store interface {
 	Update(ctx context.Context, change func(kept map[string][]byte, damage error) (map[string][]byte, error)) (map[string][]byte, error)
 }
 
-// File is a store in a state folder. Beside the file with the keys it keeps one with the roots, which everybody may read.
+// File is a store in a state folder. Beside the file with the keys it keeps one with the roots, which all users may read.
 type File struct{ Dir statefile.Dir }
 
 // Names of files in the state folder.

@@ -8,7 +8,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 )
 
-// Trusted are roots that the mesh configuration adds to those of the authority. They never change.
+// Trusted are roots that the mesh configuration adds to the roots of the authority. They never change.
 type Trusted struct{ list []trusted }
 
 // trusted are roots for some signers; for all certificates if there are none.
@@ -17,13 +17,13 @@ type trusted struct {
 	signers []string
 }
 
-// NewTrusted reads caCertificates of the mesh configuration. It leaves out what cannot be read, and returns an error for each of it.
+// NewTrusted reads caCertificates of the mesh configuration. It leaves out roots that cannot be read, and returns an error for each.
 func NewTrusted(list []*meshconfig.MeshConfig_CertificateData) (*Trusted, []error) {
 	t := &Trusted{}
 	var errs []error
 	for i, data := range list {
 		if data.GetPem() == "" {
-			continue // validation tells what is not supported
+			continue // validation reports unsupported fields
 		}
 		roots, err := parseCertificates([]byte(data.GetPem()))
 		if err != nil {
@@ -35,7 +35,7 @@ func NewTrusted(list []*meshconfig.MeshConfig_CertificateData) (*Trusted, []erro
 	return t, errs
 }
 
-// Of returns the roots for what a signer signs; an empty name stands for the authority of the mesh.
+// Of returns the roots for certificates of a signer; an empty name means the authority of the mesh.
 func (t *Trusted) Of(signer string) (roots []*x509.Certificate) {
 	for _, one := range t.list {
 		if len(one.signers) == 0 || slices.Contains(one.signers, signer) {

@@ -1,11 +1,11 @@
 // Package capture makes the connections of a workload go through its proxy: `istio-iptables` and `istio-clean-iptables`.
 //
-// The way is one: flags and environment become settings (package settings), settings become one typed set of rules for each version
-// of IP (package rules), and one of three back ends puts it in place: iptables of either variant (package iptables) or nftables alone
-// (package nftables). Routes are apart (package routes). What is in place is read first: a capture that is there already is left as
-// it is, one with other rules of iptables is replaced only if it is told to, and a clean-up removes all, whichever back end has made it.
+// There is one path: flags and environment become settings (package settings), settings become one typed set of rules for each version
+// of IP (package rules), and one of three back ends installs it: iptables of either variant (package iptables) or nftables alone
+// (package nftables). Package routes makes routes. The installed rules are read first: a capture with the wanted rules stays as it is, one
+// with other iptables rules is replaced only on request, and a clean-up removes the rules of every back end.
 //
-// If a step fails, what the steps before have done is undone. The package starts no goroutines.
+// If a step fails, the steps before it are undone. The package starts no goroutines.
 package capture
 
 import (
@@ -28,7 +28,7 @@ import (
 // ErrNotCaptured means that the validation has failed.
 var ErrNotCaptured = errors.New("connections are not captured")
 
-// ErrOther means that the rules of another capture are in place.
+// ErrOther means that the rules of another capture are installed.
 var ErrOther = errors.New("the rules of an earlier capture are in place and differ from these: use --reconcile to replace them, or remove them with istio-clean-iptables")
 
 // Capture is one run of a command.
@@ -40,7 +40,7 @@ type Capture struct {
 	LockFile string // "" for the usual one
 }
 
-// Apply captures connections, and validates that, as the flags say.
+// Apply captures connections, and checks that they are captured, as the flags say.
 func (c Capture) Apply(ctx context.Context) error {
 	return c.inside(func() error {
 		host, err := readHost()
@@ -86,7 +86,7 @@ func (c Capture) Clean(ctx context.Context) error {
 	})
 }
 
-// show prints what would be done.
+// show prints the changes that Apply would make.
 func (c Capture) show(s settings.Settings, o settings.Options) error {
 	var b strings.Builder
 	sets := rules.Sets(s)
@@ -108,7 +108,7 @@ func (c Capture) show(s settings.Settings, o settings.Options) error {
 	return err
 }
 
-// apply puts the rules in place. Whatever was done before a failure is undone.
+// apply installs the rules. After a failure, the steps before it are undone.
 func (c Capture) apply(ctx context.Context, s settings.Settings, o settings.Options) (err error) {
 	began := time.Now()
 	if err := enough(o); err != nil {
@@ -152,7 +152,7 @@ func (c Capture) apply(ctx context.Context, s settings.Settings, o settings.Opti
 	return nil
 }
 
-// clean removes all that captures have made with any back end. It goes on after a failure, and returns all failures.
+// clean removes all that captures have made with any back end. It continues after a failure, and returns all failures.
 func (c Capture) clean(ctx context.Context, o settings.Options, mark uint32, table int) error {
 	if o.DryRun {
 		_, err := fmt.Fprintf(c.Out, "# removes the chains %s of iptables and ip6tables and the jumps to them, the table %s of nftables, routing rules and routes\n",

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestGoldens holds what back ends are told against files. Each has the command line and the environment at the top, and an
-// archive of what a dry run prints for iptables and for nftables. Both variants of iptables are told the same.
+// TestGoldens compares the input of the back ends with golden files. Each file has the command line and the environment at the top,
+// and an archive of the output of a dry run for iptables and for nftables. Both variants of iptables get the same input.
 func TestGoldens(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -49,8 +49,8 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// dryRun prints what would be done. Lines of the text that begin with # are comments; words with = before the first flag are
-// variables; a line "addresses" has those of the host, and a line "resolv" its name servers.
+// dryRun returns the output of a dry run. Lines of the text that begin with # are comments; words with = before the first flag are
+// variables; a line "addresses" lists the addresses of the host, and a line "resolv" its name servers.
 func dryRun(t *testing.T, text string, more ...string) []byte {
 	t.Helper()
 	host := settings.Host{

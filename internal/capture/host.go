@@ -18,7 +18,7 @@ import (
 // resolv is the file with the name servers.
 const resolv = "/etc/resolv.conf"
 
-// inside runs f in the network namespace that the flags name. Programs that f starts are in it as well.
+// inside runs f in the network namespace that the flags name. Programs that f starts run in it as well.
 func (c Capture) inside(f func() error) error {
 	path := c.Flags.NetworkNamespace()
 	if path == "" {
@@ -46,7 +46,7 @@ func (c Capture) inside(f func() error) error {
 	return err
 }
 
-// readHost reads what settings depend on.
+// readHost reads the facts about the host that settings depend on.
 func readHost() (settings.Host, error) {
 	h := settings.Host{Resolv: func() ([]byte, error) { return os.ReadFile(resolv) }, Port: lookupPort, User: lookupUser, Group: lookupGroup}
 	addresses, err := net.InterfaceAddrs()
@@ -95,8 +95,8 @@ func lookupGroup(name string) (uint32, error) {
 	return uint32(id), nil
 }
 
-// toolEnvironment is the environment of iptables. Where the file system is that of the host, all its network namespaces would share
-// one lock, and wait for each other without need: then the lock is on the network namespace itself.
+// toolEnvironment is the environment of iptables. On the file system of the host, all network namespaces of the
+// host would share one lock and wait for each other without need: then the lock is on the network namespace itself.
 func toolEnvironment(o settings.Options) []string {
 	if !o.OwnLock {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/capture/settings"
 )
 
-// backend is what puts rules in place: nftables alone, or a variant of iptables.
+// backend is a program that installs rules: nftables alone, or a variant of iptables.
 type backend struct {
 	native  bool
 	variant iptables.Variant
@@ -31,7 +31,7 @@ type place struct {
 	family  rules.Family
 }
 
-// present is what is in place in all back ends of this machine.
+// present is the installed state of all back ends of this machine.
 type present struct {
 	tools    []iptables.Tool
 	missing  error // why there is no iptables
@@ -39,7 +39,7 @@ type present struct {
 	native   *nftables.State // nil without nft
 }
 
-// enough checks that the program is there that does the work.
+// enough checks that the program of the chosen back end is installed.
 func enough(o settings.Options) error {
 	if o.Native && !nftables.Present() {
 		return nftables.ErrMissing
@@ -47,7 +47,7 @@ func enough(o settings.Options) error {
 	return nil
 }
 
-// read reads what is in place. With ipv6, it must be possible to write rules for IPv6. Where iptables may be legacy, it waits until nobody else changes rules.
+// read reads the installed state. With ipv6, IPv6 rules must be writable. If iptables may be legacy, it waits until no other program changes rules.
 func (c Capture) read(ctx context.Context, o settings.Options, ipv6 bool) (*present, error) {
 	lock := c.LockFile
 	if lock == "" {
@@ -67,9 +67,9 @@ func (c Capture) read(ctx context.Context, o settings.Options, ipv6 bool) (*pres
 		c.Log.Warn("a variant of iptables is left out", "error", failed)
 	}
 	if o.Native {
-		p.missing = nil // what iptables cannot show here, it has not made
+		p.missing = nil // rules that iptables cannot list here were not made by it
 	}
-	// Without --native-nftables, nft is of no use but to find what an earlier capture has made with it.
+	// Without --native-nftables, nft is used only to find the rules that an earlier capture has made with it.
 	if nftables.Present() {
 		s, err := nftables.Read(ctx)
 		if err != nil && (o.Native || p.missing != nil) {
@@ -84,8 +84,8 @@ func (c Capture) read(ctx context.Context, o settings.Options, ipv6 bool) (*pres
 	return p, nil
 }
 
-// readTools reads what is in place of each variant of iptables. It forgets those that cannot be read, because the kernel does not
-// support them, and returns why. If none is left, that is why there is no iptables.
+// readTools reads the installed rules of each variant of iptables. It drops variants that cannot be read, because the kernel does not
+// support them, and returns the reasons. If no variant is left, the reasons go to missing instead.
 func (p *present) readTools(ctx context.Context, ipv6 bool) (failed []error) {
 	p.tools = slices.DeleteFunc(p.tools, func(t iptables.Tool) bool {
 		states := map[rules.Family]iptables.State{}
@@ -110,8 +110,8 @@ func (p *present) readTools(ctx context.Context, ipv6 bool) (failed []error) {
 	return failed
 }
 
-// choose decides which back end to use: the one that is asked for, or else that of an earlier capture, or that which has rules of
-// others, or what the plain name iptables means.
+// choose decides which back end to use: the requested one, or else the back end of an earlier capture, or the one with rules of other
+// programs, or the variant behind the plain name iptables.
 func (p *present) choose(o settings.Options) (backend, error) {
 	if o.Native {
 		return backend{native: true}, nil
@@ -150,8 +150,8 @@ func (p *present) choose(o settings.Options) (backend, error) {
 	return backend{variant: there[0]}, nil
 }
 
-// differs reports whether the back end has the rules of a capture that is not the one that is wanted. Those of other back ends do
-// not count: they go when the new ones are in place. Nor does what is in nftables alone: a transaction replaces it as a whole.
+// differs reports whether the back end has the rules of another capture than the wanted one. Rules of other back ends do not count:
+// they are removed when the new rules are installed. Nor do rules of nftables alone: a transaction replaces them as a whole.
 func (p *present) differs(b backend, sets []rules.Set) bool {
 	for at, s := range p.iptables {
 		if b.native || at.variant != b.variant || !s.Captured() {
@@ -171,8 +171,8 @@ type step struct {
 	do, undo func(context.Context) error
 }
 
-// steps are the changes that lead from what is in place to what is wanted. The new rules come first, and then those of other back
-// ends go, so that there is no moment without rules.
+// steps are the changes that lead from the installed state to the wanted one. The new rules are added first, and the rules of other
+// back ends removed afterwards, so that there is no moment without rules.
 func (p *present) steps(b backend, sets []rules.Set, force bool) []step {
 	var put, remove []step
 	if b.native {
@@ -199,7 +199,7 @@ func (p *present) steps(b backend, sets []rules.Set, force bool) []step {
 	return append(put, remove...)
 }
 
-// captured reports whether there is a capture, of any back end.
+// captured reports whether any back end has rules of a capture.
 func (p *present) captured() bool {
 	if p.native != nil && p.native.Captured() {
 		return true
@@ -212,7 +212,7 @@ func (p *present) captured() bool {
 	return false
 }
 
-// undoRoutes removes the routes of a capture that has failed. Those of an earlier one, whose rules are in place again, stay.
+// undoRoutes removes the routes of a capture that has failed. Routes of an earlier capture, whose rules are restored, stay.
 func (p *present) undoRoutes(s settings.Settings) error {
 	if p.captured() {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/identity"
 )
 
-// Accesses asks the API server what service accounts may do.
+// Accesses asks the API server for the permissions of service accounts.
 type Accesses struct {
 	client accesses.AuthorizationV1Interface
 }
@@ -30,7 +30,7 @@ func NewAccesses(config *rest.Config) (*Accesses, error) {
 	return &Accesses{client}, nil
 }
 
-// The groups of every service account. Those of its namespace have the namespace behind them.
+// The groups of every service account. The group of the accounts of one namespace is groupAccounts followed by ":" and the namespace.
 const (
 	groupAccounts      = "system:serviceaccounts"
 	groupAuthenticated = "system:authenticated"

@@ -1,7 +1,7 @@
 // Package cluster writes to the Kubernetes cluster of the control plane: it elects a leader among the replicas, and writes the
-// statuses of objects. What the control plane reads of clusters is in package source/kube.
+// statuses of objects. Package source/kube reads from clusters.
 //
-// Lead runs in the caller's goroutine and starts one for the leader's work, which ends before Lead goes on. Statuses starts none.
+// Lead runs in the caller's goroutine and starts one for the leader's work, and waits for its end before it continues. Statuses starts none.
 package cluster
 
 import (
@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Lease names what replicas compete for.
+// Lease names the lease that replicas compete for.
 type Lease struct {
 	Namespace, Name string
 	// Identity is the name of this replica. No two replicas may have the same.
@@ -28,7 +28,7 @@ type Lease struct {
 	Log      *slog.Logger
 }
 
-// The times of an election, those that Kubernetes' own components use. A leader that is killed is replaced within about
+// The times of an election, as in Kubernetes' own components. A leader that is killed is replaced within about
 // leaseDuration; one that ends gives the lease back.
 const (
 	leaseDuration = 15 * time.Second

@@ -27,7 +27,7 @@ const (
 	entryBurst = 100
 )
 
-// healthCondition is the type of the condition that tells the health of a workload.
+// healthCondition is the type of the condition with the health of a workload.
 const healthCondition = "Healthy"
 
 // Entries writes the WorkloadEntries of proxies.
@@ -97,7 +97,7 @@ func (e *Entries) read(ctx context.Context, of string, k api.Key) (at dynamic.Re
 	return nil, "", nil, fmt.Errorf("the API server does not serve %s; install Istio's definitions", kind.Plural())
 }
 
-// liveOf returns what an entry says of its registration.
+// liveOf returns the registration in an entry.
 func liveOf(u *unstructured.Unstructured) register.Live {
 	if u == nil {
 		return register.Live{}
@@ -157,7 +157,7 @@ func entryObject(k api.Key, version string, entry *registration.Entry) (*unstruc
 	return u, nil
 }
 
-// annotate returns annotations that say what an entry says of its registration.
+// annotate returns annotations with the registration of an entry.
 func annotate(annotations map[string]string, r state.Registered) map[string]string {
 	out := map[string]string{}
 	for key, value := range annotations {
@@ -190,7 +190,7 @@ func setHealth(u *unstructured.Unstructured, health connected.Health, now time.T
 	return unstructured.SetNestedSlice(u.Object, append(conditions, is), "status", "conditions")
 }
 
-// explainEntry says what to do if an entry could not be written or read. An entry that has changed meanwhile is register.ErrChanged.
+// explainEntry adds the remedy to an error of reading or writing an entry. If the entry changed in between, it wraps register.ErrChanged.
 func explainEntry(verb, resource string, err error) error {
 	switch {
 	case err == nil:

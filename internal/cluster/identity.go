@@ -40,7 +40,7 @@ func NewReviewer(config *rest.Config) (*Reviewer, error) {
 	return &Reviewer{client}, nil
 }
 
-// Keys in which the API server tells of the pod to which a token is bound.
+// The keys under which the API server names the pod to which a token is bound.
 const (
 	podNameKey = "authentication.kubernetes.io/pod-name"
 	podUIDKey  = "authentication.kubernetes.io/pod-uid"
@@ -96,8 +96,8 @@ const secretType core.SecretType = "istio.io/ca-root"
 // attempts is how many times a change is tried that other replicas make, too.
 const attempts = 10
 
-// Update implements ca.Store. The API server refuses a change of a Secret that somebody else has changed, so replicas that begin at the
-// same time have the same root.
+// Update implements ca.Store. The API server refuses a change of a Secret that another client has changed, so replicas that begin at
+// the same time have the same root.
 func (s *SecretStore) Update(ctx context.Context, change func(map[string][]byte, error) (map[string][]byte, error)) (map[string][]byte, error) {
 	for range attempts {
 		is, err := s.client.Get(ctx, s.name, metav1.GetOptions{})

@@ -18,7 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// Machines reads what a virtual machine needs to join the mesh of a cluster, with the rights of the operator who asks.
+// Machines reads the objects that a virtual machine needs to join the mesh of a cluster, with the rights of the operator who runs the command.
 type Machines struct {
 	core    objects.CoreV1Interface
 	dynamic dynamic.Interface

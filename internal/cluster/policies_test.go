@@ -93,15 +93,15 @@ func (m *mapServer) kept(t *testing.T) (names []string, writes int) {
 	return names, m.writes
 }
 
-// set changes what the API server has.
+// set changes the objects of the API server.
 func (m *mapServer) set(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
 }
 
-// TestPoliciesAreKept: the leader writes nothing before it knows everything, then what differs; it repairs changes by others, and
-// repeats refused writes.
+// TestPoliciesAreKept: the leader writes nothing before it knows everything, then the differences; it repairs changes by others,
+// and repeats refused writes.
 func TestPoliciesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &mapServer{all: map[string]*core.ConfigMap{}}

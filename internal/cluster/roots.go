@@ -23,7 +23,7 @@ const (
 const (
 	rootsKey   = "root-cert.pem"
 	revokedKey = "ca-crl.pem"
-	// rootsPeriod is how often namespaces and roots are looked at, and rootsAnew how often ConfigMaps that somebody may have changed are.
+	// rootsPeriod is how often namespaces and roots are checked, and rootsAnew how often the ConfigMaps are, which other clients may change.
 	rootsPeriod = 2 * time.Second
 	rootsAnew   = 5 * time.Minute
 )
@@ -84,8 +84,8 @@ func keepWriting(ctx context.Context, period time.Duration, log *slog.Logger, me
 // target is one ConfigMap, with the key in it that is written.
 type target struct{ namespace, name, key string }
 
-// write writes what is not written yet. A namespace that refuses does not hold back the others. Lists of revoked certificates are
-// written if there are any, and emptied when there are none any more.
+// write writes the ConfigMaps that are not up to date. A namespace whose ConfigMap cannot be written does not hold back the
+// others. Lists of revoked certificates are written if there are any, and emptied when there are none any more.
 func (r *Roots) write(ctx context.Context, written map[target]string) (last error) {
 	namespaces, err := r.Namespaces(ctx)
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 )
 
 // SigningRequests has certificates signed by signers of the cluster (certificates.k8s.io). It approves its requests itself, because the
-// control plane has checked who asks.
+// control plane has authenticated the proxy.
 type SigningRequests struct {
 	client signing.CertificatesV1Interface
 }

@@ -80,7 +80,7 @@ func (s *Statuses) versions(kind api.Kind, namespace string) (list []dynamic.Res
 	return list
 }
 
-// explainUpdate adds to an error of a write what users can do about it. An object that is gone meanwhile is no error.
+// explainUpdate adds to an error of a write what users can do about it. An object that no longer exists is no error.
 func explainUpdate(err error, k api.Key, kind api.Kind) error {
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
@@ -112,7 +112,7 @@ func merge(u *unstructured.Unstructured, generation int64, want status.Status, n
 	return true
 }
 
-// mergeConditions returns the conditions that the control plane does not write, as they are, and those that it writes. It reports
+// mergeConditions returns the conditions of other writers unchanged, and the conditions that the control plane writes. It reports
 // whether any of the latter changed.
 func mergeConditions(old []any, generation int64, want []status.Condition, now time.Time) (all []any, changed bool) {
 	was := map[string]map[string]any{}
@@ -153,7 +153,7 @@ func messages(list []status.Message) []any {
 	return all
 }
 
-// sameMessages reports whether validation messages say what they should.
+// sameMessages reports whether validation messages are as wanted.
 func sameMessages(old []any, want []status.Message) bool {
 	return slices.EqualFunc(old, want, func(o any, m status.Message) bool {
 		c, _ := o.(map[string]any)

@@ -26,8 +26,8 @@ func condition(u *unstructured.Unstructured, of, field string) any {
 	return nil
 }
 
-// TestMerge: a status is put beside what others wrote, a status that is there already is no change, and the time of a condition is
-// that of its last transition.
+// TestMerge: a status keeps the conditions of other writers, an equal status is no change, and a condition has the time of its
+// last transition.
 func TestMerge(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{
 		"addresses": []any{map[string]any{"value": "240.240.0.1"}},

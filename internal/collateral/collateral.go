@@ -22,7 +22,7 @@ type formats struct {
 	markdown, man, bash, zsh, yaml, webpage bool
 }
 
-// Command returns the command "collateral", which writes files about the program that it belongs to.
+// Command returns the command "collateral", which writes files about its own program.
 func Command() *cobra.Command {
 	f := formats{}
 	c := &cobra.Command{

@@ -1,5 +1,5 @@
-// Package compliance restricts TLS to what a policy of the operator allows (COMPLIANCE_POLICY), whatever configuration says: the versions,
-// key exchanges and cipher suites. That is necessary and not sufficient for a claim of compliance, which also needs validated modules.
+// Package compliance restricts TLS to the versions, key exchanges and cipher suites that a policy of the operator allows (COMPLIANCE_POLICY),
+// whatever configuration says. That is necessary and not sufficient for a claim of compliance, which also needs validated modules.
 //
 // It holds values only, and has no goroutines.
 package compliance
@@ -34,7 +34,7 @@ func Parse(name string) (Policy, error) {
 
 // Parameters are the parameters of TLS of an Envoy.
 type Parameters struct {
-	// Min and Max are minor versions of TLS 1; 0 for those that are usual.
+	// Min and Max are minor versions of TLS 1; 0 for the usual ones.
 	Min, Max uint32
 	// Curves and Ciphers are names that Envoy knows; empty for all that are usual.
 	Curves, Ciphers []string

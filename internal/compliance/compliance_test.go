@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestApply: a server with a policy accepts only clients that can do what it allows.
+// TestApply: a server with a policy accepts only clients that support an allowed version and curve.
 func TestApply(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRestrict: what configuration asks for does not count under a policy.
+// TestRestrict: a policy overrides the TLS settings of configuration.
 func TestRestrict(t *testing.T) {
 	given := Parameters{Min: 1, Max: 3, Curves: []string{"X25519"}, Ciphers: []string{"AES128-SHA"}}
 	if p := FIPS.Restrict(given); p.Min != 2 || p.Max != 2 || p.Curves[0] != "P-256" || len(p.Ciphers) != 4 {

@@ -15,7 +15,7 @@ import (
 type CA struct {
 	// Off is true if the control plane signs no certificates for workloads (ENABLE_CA_SERVER).
 	Off bool
-	// StateDir is the folder of what must be remembered outside Kubernetes.
+	// StateDir is the folder for persistent state outside Kubernetes.
 	StateDir string
 	// CertFile, KeyFile and RootsFile are the certificate that the control plane shows, its key, and further roots of its callers.
 	CertFile, KeyFile, RootsFile string
@@ -26,26 +26,26 @@ type CA struct {
 	// DefaultTTL and MaxTTL bound how long certificates of workloads are valid.
 	DefaultTTL, MaxTTL time.Duration
 	// RootTTL is how long a self-signed root is valid, RootGrace which part of that, in percent, is left when its successor is made,
-	// RootCheck how often that is looked at, and RootRSABits the size of its RSA key; 0 for an ECDSA key.
+	// RootCheck how often that is checked, and RootRSABits the size of its RSA key; 0 for an ECDSA key.
 	RootTTL     time.Duration
 	RootGrace   int
 	RootCheck   time.Duration
 	RootRSABits int
-	// Audiences are those of which tokens must name one (TOKEN_AUDIENCES).
+	// Audiences are the accepted audiences of tokens: a token must name one (TOKEN_AUDIENCES).
 	Audiences []string
 	// Rule is the issuer of OIDC tokens that are accepted (JWT_RULE); its Issuer is empty for none.
 	Rule identity.Rule
 	// NodeAccounts are the service accounts that may have certificates for the pods of their node (CA_TRUSTED_NODE_ACCOUNTS), as
 	// NAMESPACE/ACCOUNT.
 	NodeAccounts []string
-	// External is true if signers of the cluster sign the certificates of workloads (EXTERNAL_CA). Signer is the one for all (K8S_SIGNER),
-	// and SignerDomain the domain of those that proxies may wish (CERT_SIGNER_DOMAIN).
+	// External is true if signers of the cluster sign the certificates of workloads (EXTERNAL_CA). Signer is the default signer
+	// (K8S_SIGNER), and SignerDomain the domain of the signers that proxies may choose (CERT_SIGNER_DOMAIN).
 	External             bool
 	Signer, SignerDomain string
-	// Unverified is true if proxies that have not shown who they are may ask to be registered
+	// Unverified is true if unauthenticated proxies may ask to be registered
 	// (ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY).
 	Unverified bool
-	// Compliance restricts all TLS, that of proxies, too (COMPLIANCE_POLICY).
+	// Compliance restricts all TLS, including the TLS of proxies (COMPLIANCE_POLICY).
 	Compliance compliance.Policy
 
 	errs []error
@@ -109,7 +109,7 @@ func (c *CA) environment(env func(name, otherwise string) string, lookup func(na
 	}
 }
 
-// external reads who signs the certificates of workloads if the control plane does not.
+// external reads the settings of external signers for the certificates of workloads.
 func (c *CA) external(env func(name, otherwise string) string) {
 	switch value := env("EXTERNAL_CA", ""); value {
 	case "":
@@ -128,7 +128,7 @@ func (c *CA) wrong(name, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
 }
 
-// check returns what is wrong.
+// check returns an error for each invalid setting.
 func (c *CA) check() []error {
 	errs := c.errs
 	if (c.CertFile == "") != (c.KeyFile == "") {

@@ -51,7 +51,7 @@ func equal(a, b Settings) bool {
 	return slices.Equal(fields(a), fields(b))
 }
 
-// fields is what of the settings can be compared.
+// fields has the settings that can be compared.
 func fields(s Settings) []any {
 	return []any{
 		s.ConfigDir, s.MeshConfig, s.Domain, s.Namespace, s.ClusterID, s.HTTPAddr, s.MonitoringAddr, s.GRPCAddr, s.Profile,
@@ -120,7 +120,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestAllErrorsAtOnce: nobody should have to start a program five times to learn of five mistakes.
+// TestAllErrorsAtOnce: users should not have to start a program five times to learn of five mistakes.
 func TestAllErrorsAtOnce(t *testing.T) {
 	_, err := parse(t, "--domain=", "--httpAddr=x", "--workers=-1")
 	for _, flag := range []string{"--domain", "--httpAddr", "--workers"} {
@@ -154,7 +154,7 @@ func TestAge(t *testing.T) {
 
 func TestRemarks(t *testing.T) {
 	for _, c := range []struct{ args, want []string }{
-		// What the defaults ask for in vain is not worth a word, nor is switching it off.
+		// Defaults without an effect get no remark, and neither do flags that disable them.
 		{nil, nil},
 		{[]string{"--registries=", "--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"}, nil},
 		{[]string{"--httpsAddr=:15017"}, nil},
@@ -182,7 +182,7 @@ func TestRemarks(t *testing.T) {
 	}
 }
 
-// TestHelpTellsWhatDoesNothing: nobody should take a flag for more than it is.
+// TestHelpTellsWhatDoesNothing: the help says of flags without an effect that they have none.
 func TestHelpTellsWhatDoesNothing(t *testing.T) {
 	s := New(noEnv)
 	fs := pflag.NewFlagSet("discovery", pflag.ContinueOnError)

@@ -94,8 +94,8 @@ func (f inertFlag) add(fs *pflag.FlagSet) {
 	}
 }
 
-// Remarks are what is worth a warning at start: flags that do nothing, flags nobody knows. args is the command line
-// behind the command's name.
+// Remarks are the warnings at start: flags that have no effect, and unknown flags. args is the command line after
+// the command's name.
 func (s *Settings) Remarks(args []string) []string {
 	var remarks []string
 	if s.flags.set.Changed("namespace") && s.Namespace != defaultNamespace && !s.Kubernetes() {
@@ -159,7 +159,7 @@ func unknown(fs *pflag.FlagSet, args []string) []string {
 	return names
 }
 
-// closest is a flag that somebody may have meant, "" if there is none.
+// closest is the flag that the user may have meant by an unknown name, "" if no flag is similar.
 func closest(fs *pflag.FlagSet, name string) string {
 	fold := func(s string) string {
 		return strings.ToLower(strings.Map(func(r rune) rune {

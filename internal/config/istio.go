@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/variables"
 )
 
-// ownPrefixes begin the names of variables that are for a control plane and for nobody else.
+// ownPrefixes begin the names of variables that only a control plane reads.
 func ownPrefixes() []string { return []string{"PILOT_", "CITADEL_"} }
 
 // Reasons that several variables share.
@@ -23,17 +23,17 @@ const (
 	own        = "the name of the workload and its labels are sent as plain node metadata"
 )
 
-// Variables are the environment variables of Istio's control plane, of all its versions, and those that only this one has.
+// Variables are the environment variables of Istio's control plane, of all its versions, and the variables that only this control plane has.
 func Variables() []variables.Variable {
 	return append(actingVariables(), inertVariables()...)
 }
 
-// VariableRemarks are what is worth a warning at start: variables of an environment, a list of NAME=VALUE, that do nothing.
+// VariableRemarks are the warnings at start about variables that have no effect. environ is a list of NAME=VALUE.
 func VariableRemarks(environ []string) []string {
 	return variables.Vain(Variables(), environ, ownPrefixes()...)
 }
 
-// actingVariables are those that have an effect.
+// actingVariables are the variables that have an effect.
 func actingVariables() []variables.Variable {
 	return []variables.Variable{
 		{Name: "POD_NAME", Does: "name of this replica"},
@@ -76,7 +76,7 @@ func actingVariables() []variables.Variable {
 	}
 }
 
-// inertVariables are those that have no effect.
+// inertVariables are the variables that have no effect.
 func inertVariables() []variables.Variable {
 	list := []variables.Variable{
 		{Name: "PILOT_DEBOUNCE_AFTER", Usual: "100ms", Lacks: atOnce},

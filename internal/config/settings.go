@@ -27,19 +27,19 @@ type Settings struct {
 	// CredentialsDir is the folder of Secrets that credentialName refers to: NAMESPACE/NAME/{tls.crt,tls.key,ca.crt,ca.crl}; empty for
 	// none.
 	CredentialsDir string
-	// Kubeconfig is the file that tells how to reach the API server. If it is empty, the control plane runs as a pod of the cluster.
+	// Kubeconfig is the kubeconfig file with the address of the API server. If it is empty, the control plane runs as a pod of the cluster.
 	Kubeconfig string
 	// KubernetesQPS and KubernetesBurst limit the requests to the API server per second.
 	KubernetesQPS   float32
 	KubernetesBurst int
-	// Revision is the revision of the control plane. It reads objects of its revision and those without one.
+	// Revision is the revision of the control plane. It reads objects of its revision and objects without one.
 	Revision string
 	// LeaderElection is true if the replicas elect the one that writes to the cluster; otherwise each of them writes. PodName is the
 	// name of this replica. Validate sets LeaderElection from the environment.
 	LeaderElection bool
 	leaderElection string
 	PodName        string
-	// RemoteNamespace is the namespace of the Secrets that describe remote clusters; empty for that of the control plane.
+	// RemoteNamespace is the namespace of the Secrets that describe remote clusters; empty for the namespace of the control plane.
 	// RemoteClusterTimeout is how long remote clusters that do not answer delay readiness. Validate sets it from the environment.
 	RemoteNamespace      string
 	RemoteClusterTimeout time.Duration
@@ -62,9 +62,9 @@ type Settings struct {
 	KeyRefresh         time.Duration
 	BlockedKeyServers  []netip.Prefix
 	InsecureKeyServers bool
-	// KeyFetcher is who fetches key sets that have an address.
+	// KeyFetcher is the component that fetches key sets that have an address.
 	KeyFetcher mesh.KeyFetcher
-	// SharedMeshConfig is the name of a ConfigMap with mesh settings that are merged under those of the ConfigMap "istio"; empty
+	// SharedMeshConfig is the name of a ConfigMap with mesh settings that the settings of the ConfigMap "istio" override; empty
 	// for none.
 	SharedMeshConfig string
 	// MeshConfig is the file with the mesh configuration. The default file need not exist.
@@ -78,10 +78,10 @@ type Settings struct {
 	// ClusterID is the name of the cluster in which the control plane runs.
 	ClusterID string
 
-	// HTTPAddr and MonitoringAddr are the addresses of the HTTP pages; GRPCAddr is that of xDS without TLS, and SecureGRPCAddr that of
-	// xDS and the certificate authority over TLS. An empty address disables the server.
+	// HTTPAddr and MonitoringAddr are the addresses of the HTTP pages; GRPCAddr is the address of xDS without TLS, and SecureGRPCAddr
+	// the address of xDS and the certificate authority over TLS. An empty address disables the server.
 	HTTPAddr, MonitoringAddr, GRPCAddr, SecureGRPCAddr string
-	// CA are the settings of the certificate authority, and of who is let in over TLS.
+	// CA are the settings of the certificate authority, and of authentication over TLS.
 	CA CA
 	// Profile enables /debug/pprof.
 	Profile bool
@@ -112,7 +112,7 @@ type Settings struct {
 	LogJSON bool
 
 	flags flags
-	// environment is what is wrong with environment variables.
+	// environment has the errors in environment variables.
 	environment []error
 }
 

@@ -1,9 +1,9 @@
-// Package credential defines what a Secret has for TLS: a certificate with its key, and the roots of the certificates of others. It
-// parses the entries of Secrets, and checks all that it takes in.
+// Package credential defines the TLS content of a Secret: a certificate with its key, and the roots of the certificates of others.
+// It parses the entries of Secrets, and checks all that it takes in.
 //
-// Invariants: A Secret is immutable, and all that is in it has been checked: certificates and revocation lists parse, and the key is
-// that of the certificate. Nothing prints a Secret: neither its String method nor any verb of fmt, nor JSON; and no error or flaw has a
-// part of an entry.
+// Invariants: A Secret is immutable, and all that is in it has been checked: certificates and revocation lists parse, and the key
+// belongs to the certificate. Nothing prints a Secret: neither its String method nor any verb of fmt, nor JSON; and no error or flaw
+// has a part of an entry.
 //
 // Goroutines: none.
 package credential
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The entries of a Secret: those of the type kubernetes.io/tls, and those of generic Secrets.
+// The entries of a Secret: first of the type kubernetes.io/tls, then of generic Secrets.
 const (
 	TLSCertificate = "tls.crt"
 	TLSKey         = "tls.key"
@@ -28,7 +28,7 @@ const (
 	genericRevoked     = "crl"
 )
 
-// Secret is what a Secret has for TLS.
+// Secret is the TLS content of a Secret.
 type Secret struct {
 	chain, key []byte
 	roots, crl []byte
@@ -63,11 +63,11 @@ func (s *Secret) Equal(o *Secret) bool {
 		bytes.Equal(s.chain, o.chain) && bytes.Equal(s.key, o.key) && bytes.Equal(s.roots, o.roots) && bytes.Equal(s.crl, o.crl)
 }
 
-// Flaw is what is wrong with entries of a Secret.
+// Flaw is an error in entries of a Secret.
 type Flaw struct {
 	// Entries are the names of the entries, such as "tls.crt".
 	Entries []string
-	// Reason says what is wrong, and what to do. It has nothing of the content.
+	// Reason describes the error and its remedy. It has nothing of the content.
 	Reason string
 	// Unused is true if the part of the Secret to which the entries belong cannot be used.
 	Unused bool
@@ -166,7 +166,7 @@ func OfRoots(entry string) bool {
 	return false
 }
 
-// Or returns the Secret with what cannot be used replaced by that of an older version, which may be nil.
+// Or returns the Secret with each part that cannot be used replaced by the same part of an older version, which may be nil.
 func (s *Secret) Or(last *Secret) *Secret {
 	if last == nil || !s.brokenPair && !s.brokenRoots {
 		return s
@@ -181,5 +181,5 @@ func (s *Secret) Or(last *Secret) *Secret {
 	return &out
 }
 
-// Broken reports whether the part with the certificate, or the one with the roots, is there and cannot be used.
+// Broken reports whether the Secret has a certificate, or roots, that cannot be used.
 func (s *Secret) Broken() (pair, roots bool) { return s.brokenPair, s.brokenRoots }

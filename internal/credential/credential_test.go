@@ -56,7 +56,7 @@ func TestParse(t *testing.T) {
 		name              string
 		entries           map[string]string
 		chain, roots, crl string
-		flaw              string // of which entries and why
+		flaw              string // the faulty entries and the reason
 	}{
 		{"TLS", map[string]string{"tls.crt": a.cert + b.cert, "tls.key": a.key}, a.cert + b.cert, "", "", ""},
 		{"TLS with roots and revocation lists", map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": b.cert, "ca.crl": b.crl}, a.cert, b.cert, b.crl, ""},
@@ -108,7 +108,7 @@ func texts(flaws []Flaw) (list []string) {
 	return list
 }
 
-// TestOr checks that what cannot be used is that of the version before, and that what was removed is not.
+// TestOr checks that a part that cannot be used is taken from the version before, and that a removed part is not.
 func TestOr(t *testing.T) {
 	a, b := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
 	last, _ := Parse(bytesOf(map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": a.cert}))
@@ -132,7 +132,7 @@ func TestOr(t *testing.T) {
 	}
 }
 
-// TestNothingShown checks that no way to print a Secret prints what is in it.
+// TestNothingShown checks that no way to print a Secret prints its content.
 func TestNothingShown(t *testing.T) {
 	a := newMaterial(t, "a", tomorrow())
 	s, _ := Parse(bytesOf(map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": a.cert}))

@@ -44,8 +44,8 @@ func blocks(data []byte) ([]*pem.Block, error) {
 }
 
 // Roots returns the CA certificates and revocation lists in a text, as PEM without other content. Certificates that cannot be parsed are
-// left out, because a system's bundle of hundreds may contain an unusual one; what they signed is not trusted, and the remark says
-// so. All revocation lists, which Envoy uses too, must be valid. Without one of them Envoy would trust revoked certificates.
+// left out, because a system's bundle of hundreds may contain an unusual one; certificates signed by these are not trusted, and the
+// remark says so. All revocation lists, which Envoy uses too, must be valid. Without one of them Envoy would trust revoked certificates.
 func Roots(data []byte) (roots []byte, remark string, err error) {
 	list, err := blocks(data)
 	if err != nil {
@@ -158,7 +158,7 @@ func Key(data []byte) ([]byte, error) {
 	return nil, errors.New("it has no private key; write a PEM private key into it")
 }
 
-// Match returns an error if a key is not that of the first certificate of a chain.
+// Match returns an error if a key does not belong to the first certificate of a chain.
 func Match(chain, key []byte) error {
 	if _, err := tls.X509KeyPair(chain, key); err != nil {
 		return fmt.Errorf("%s; write a certificate and the key it was made for", strings.TrimPrefix(err.Error(), "tls: "))

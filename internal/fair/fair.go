@@ -18,7 +18,7 @@ type Want[K comparable] struct {
 type Bounds struct {
 	// Total is the largest number of things granted to all namespaces together.
 	Total int
-	// Share is what a namespace gets before another one gets more than its share.
+	// Share is how many a namespace gets before another one gets more than its share.
 	Share int
 }
 

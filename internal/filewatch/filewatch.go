@@ -1,8 +1,8 @@
-// Package filewatch tells when files have changed that are read again as a whole, such as those of a certificate and its key. It
-// watches their directories, and those of the symbolic links that lead to them.
+// Package filewatch reports when files have changed that are read again as a whole, such as a certificate and its key. It
+// watches their directories, and the directories of the symbolic links that lead to them.
 //
-// What it misses is found when the files are read without a sign, so its users also read from time to time. Goroutines: none of its own;
-// fsnotify has one per watcher, until Close.
+// It can miss a change, so its users also read the files from time to time. Goroutines: none of its own; fsnotify has one per watcher,
+// until Close.
 package filewatch
 
 import (

@@ -1,8 +1,8 @@
 // Package gateways has the values that gateways are made of: servers, which are ports with hosts and certificates, and routes. They are
-// the same whatever kind of object says so.
+// the same for all kinds of objects.
 //
-// It also reads a Gateway and an Ingress as these values. That follows from the object alone; which Ingresses count, which of several
-// servers of a port are used, and which of several routes for a path, is decided in view/gateway. Values are not changed once they are made. The package has no goroutines.
+// It also converts a Gateway and an Ingress to these values, from the object alone. Package view/gateway decides which Ingresses count,
+// which of several servers of a port are used, and which of several routes for a path. Values never change. The package has no goroutines.
 package gateways
 
 import (
@@ -14,7 +14,7 @@ import (
 // AnyHost is the host of servers and routes for all hosts.
 const AnyHost = "*"
 
-// PathMatch tells how the path of a route is compared with that of a request.
+// PathMatch is how the path of a route is compared with the path of a request.
 type PathMatch uint8
 
 // The ways to compare paths.
@@ -37,7 +37,7 @@ type Server struct {
 	Protocol mesh.Protocol
 	// Bind is the IP address or the "unix://" socket to listen at; empty for any address.
 	Bind string
-	// Field is where the object says so; empty for a server that follows from the kind of the object.
+	// Field is where the object declares the server; empty for a server that follows from the kind of the object.
 	Field string
 	// Hosts are the hosts that it serves.
 	Hosts []Host

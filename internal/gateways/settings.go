@@ -1,13 +1,13 @@
 package gateways
 
-// IngressMode tells which Ingresses count.
+// IngressMode is which Ingresses count.
 type IngressMode uint8
 
 // The modes. Strict is the default.
 const (
-	// IngressStrict: those that name the class of the mesh.
+	// IngressStrict: Ingresses that name the class of the mesh.
 	IngressStrict IngressMode = iota
-	// IngressDefault: also those that name no class.
+	// IngressDefault: also Ingresses that name no class.
 	IngressDefault
 	// IngressOff: none.
 	IngressOff
@@ -25,7 +25,7 @@ type IngressSettings struct {
 	Gateway string
 }
 
-// DefaultIngressSettings are the settings of a mesh that says nothing.
+// DefaultIngressSettings are the settings of a mesh without its own.
 func DefaultIngressSettings() IngressSettings {
 	return IngressSettings{IngressStrict, "istio", "ingressgateway"}
 }

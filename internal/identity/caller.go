@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Credentials are what a caller presents.
+// Credentials are the credentials that a caller presents.
 type Credentials struct {
 	// Certificate is the client certificate; nil for none. TLS has verified it: a trusted root vouches for it, it is valid now, and the
 	// caller has the key.
@@ -19,7 +19,7 @@ type Credentials struct {
 	From string
 }
 
-// String names what is presented, without the token.
+// String names the kinds of credentials that are presented, without the token.
 func (c Credentials) String() string {
 	switch {
 	case c.Certificate != nil && c.Token != "":
@@ -35,12 +35,12 @@ func (c Credentials) String() string {
 // GoString is String, so that %#v does not show the token either.
 func (c Credentials) GoString() string { return c.String() }
 
-// Caller is who calls.
+// Caller is an authenticated caller.
 type Caller struct {
 	Identity
-	// Expires is when the caller must show again who it is.
+	// Expires is when the caller must authenticate again.
 	Expires time.Time
-	// Means is by what it has shown that, such as "client certificate".
+	// Means is how the caller has authenticated, such as "client certificate".
 	Means string
 	// Pod is the pod to which its token is bound; zero if the token does not say.
 	Pod Pod
@@ -49,13 +49,13 @@ type Caller struct {
 // Pod is a pod as a token of Kubernetes names it.
 type Pod struct{ Name, UID, Node string }
 
-// Authenticator finds out who a caller is.
+// Authenticator authenticates callers.
 type Authenticator interface {
-	// Authenticate returns who presents the credentials. Its error has no part of a token.
+	// Authenticate returns the caller that presents the credentials. Its error has no part of a token.
 	Authenticate(ctx context.Context, c Credentials) (Caller, error)
 }
 
-// Any is a list of authenticators, of which the first one that accepts the credentials decides.
+// Any is a list of authenticators. The first one that accepts the credentials decides.
 type Any []Authenticator
 
 // Authenticate implements Authenticator. If no one accepts, the error has the reasons of all that had something to check.
@@ -109,7 +109,7 @@ func (a Certificates) Authenticate(_ context.Context, c Credentials) (Caller, er
 	return Caller{}, fmt.Errorf("client certificate: its trust domain %q is neither that of the mesh nor an alias of it %q (trustDomain, trustDomainAliases)", id.TrustDomain, domains)
 }
 
-// Bind returns an error if a proxy claims to be somebody else than the caller. An account that is empty is not claimed.
+// Bind returns an error if a proxy claims another namespace or service account than the caller's. An empty account claims none.
 func (c Caller) Bind(namespace, account string) error {
 	switch {
 	case namespace != c.Namespace:

@@ -147,8 +147,8 @@ func TestImpossibleTokens(t *testing.T) {
 	}
 }
 
-// TestInventedTokensWaitInTheirLine: one address sends invented tokens without end. It gets its share of what waits, a token from another
-// address is the next one, and so is one of the same address that was good before.
+// TestInventedTokensWaitInTheirLine: one address sends invented tokens without end. It gets its share of the waiting
+// places, a token from another address is the next one, and so is one of the same address that was good before.
 func TestInventedTokensWaitInTheirLine(t *testing.T) {
 	c := newCrowd(t)
 	old := c.token("old", nil)
@@ -241,8 +241,8 @@ func TestSharesOfWhatWaits(t *testing.T) {
 	}
 }
 
-// TestCallersLeave: a caller that goes away fails no other one with the same token, whether the API server has been asked or not. What nobody
-// waits for any more takes no place. How many wait for one token is bounded.
+// TestCallersLeave: a caller that goes away fails no other one with the same token, whether the API server has been
+// asked or not. A question that no caller waits for any more takes no place. How many wait for one token is bounded.
 func TestCallersLeave(t *testing.T) {
 	c := newCrowd(t)
 	asked := c.token("asked", nil)

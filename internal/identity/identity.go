@@ -1,12 +1,12 @@
-// Package identity tells who a caller of the control plane is: a workload that asks for a certificate or for configuration.
+// Package identity authenticates the callers of the control plane: a caller is a workload that asks for a certificate or for configuration.
 //
-// A caller presents a client certificate or a token. Authenticators check what it presents and return a Caller: the identity of a
-// service account, until when that is known, and by what means. Nothing that a caller says of itself counts: neither its node id nor
-// its metadata nor the names in a request for a certificate.
+// A caller presents a client certificate or a token. Authenticators check these credentials and return a Caller: the
+// identity of a service account, until when that is known, and by what means. Nothing that a caller says of itself
+// counts: neither its node id nor its metadata nor the names in a request for a certificate.
 //
 // Invariants: Tokens appear in no error, log or cache. A cache has hashes of tokens only, is bounded, and forgets after a bounded
-// time. What cannot be checked is refused. Nothing that an unknown caller sends waits without bound: what a token says of itself is looked
-// at before anybody is asked about it, and what waits is bounded for each address, and shared evenly among addresses.
+// time. Credentials that cannot be checked are refused. Nothing that an unknown caller sends waits without bound: the claims of a token are checked
+// before the API server or an issuer is asked about it, and waiting tokens are bounded for each address, and shared evenly among addresses.
 //
 // Goroutines: one per question to the API server, a few at a time, and one per issuer whose keys are fetched. Each ends after a bounded
 // time. Authenticators may be used by many at the same time.

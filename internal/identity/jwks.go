@@ -58,7 +58,7 @@ func ParseRule(text string) (Rule, error) {
 	return r, nil
 }
 
-// Accept returns the issuer that a rule describes. audiences are those of a rule that names none.
+// Accept returns the issuer that a rule describes. audiences are the audiences for a rule that names none.
 func (r Rule) Accept(audiences []string, client *http.Client, trustDomain func() string, now func() time.Time) Issuer {
 	if len(r.Audiences) > 0 {
 		audiences = r.Audiences

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Limits of what waits.
+// Limits of waiting questions.
 const (
 	// maxWaiting is how many questions wait at most, and maxWaitingFrom how many of one address.
 	maxWaiting     = 4096
@@ -27,7 +27,7 @@ type line struct {
 	list []*answer
 }
 
-// Network returns what counts as one address: a host of IPv6 has at least 64 bits for itself.
+// Network returns the network that counts as one address: a host of IPv6 has at least 64 bits for itself.
 func Network(from string) string {
 	ip, err := netip.ParseAddr(from)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/statefile"
 )
 
-// Local tokens are those that pilotctl issues with a key in the state folder of the control plane.
+// Local tokens are tokens that pilotctl issues with a key in the state folder of the control plane.
 const (
 	// LocalIssuer is the issuer that they name.
 	LocalIssuer = "pilot-state-folder"

@@ -10,7 +10,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Review is what the API server of a cluster says of a token.
+// Review is the answer of the API server of a cluster about a token.
 type Review struct {
 	// User is the name of the user, such as system:serviceaccount:NAMESPACE:ACCOUNT; empty if the token is not valid.
 	User string
@@ -83,7 +83,7 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	if len(c.Token) > maxToken {
 		return Caller{}, fmt.Errorf("%s: it has %d bytes, and the most is %d", kubernetesMeans, len(c.Token), maxToken)
 	}
-	// The API server checks the token. What is read here is only what makes it impossible that it counts.
+	// The API server checks the token. The checks here only refuse tokens that cannot be valid.
 	_, claims, err := read(c.Token)
 	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", kubernetesMeans, err)
@@ -174,7 +174,7 @@ func (a *Reviewed) question(token, from string) (*answer, error) {
 	return one, nil
 }
 
-// leave notes that a caller does not wait any more. What nobody waits for is not asked.
+// leave notes that a caller does not wait any more. A question that no caller waits for is not asked.
 func (a *Reviewed) leave(one *answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,7 +188,7 @@ func (a *Reviewed) leave(one *answer) {
 	}
 }
 
-// review asks the API server, and then what else waits.
+// review asks the API server, and then starts the next waiting question.
 func (a *Reviewed) review(one *answer) {
 	for one != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), reviewTimeout)

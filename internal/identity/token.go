@@ -17,15 +17,15 @@ const maxToken = 16 << 10
 // leeway is by how much clocks may differ.
 const leeway = 10 * time.Second
 
-// algorithms returns the algorithms by which tokens may be signed: only such with a public key, so that nobody can sign with what
-// is published.
+// algorithms returns the algorithms by which tokens may be signed: only algorithms with a public key, so that the
+// published keys cannot sign tokens.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.EdDSA}
 }
 
-// Issuer is somebody whose tokens are accepted.
+// Issuer is an issuer whose tokens are accepted.
 type Issuer struct {
-	// Name is the issuer that tokens must name (iss), and Audiences are those of which they must name one (aud).
+	// Name is the issuer that tokens must name (iss), and Audiences are the audiences; tokens must name one of them (aud).
 	Name      string
 	Audiences []string
 	// Means is the kind of the tokens, in errors.
@@ -51,7 +51,7 @@ func (i Issuer) Authenticate(ctx context.Context, c Credentials) (Caller, error)
 	if claims.Issuer != i.Name {
 		return Caller{}, errAbsent // another authenticator knows who issued it, or none does
 	}
-	// What it says of itself is checked before anything is done for it, and again when its signature is good.
+	// The claims are checked before anything is done for the token, and again when its signature is good.
 	err = i.check(claims)
 	if err == nil {
 		err = i.verify(ctx, token, Network(c.From), &claims)

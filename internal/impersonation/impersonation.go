@@ -1,8 +1,8 @@
-// Package impersonation decides which callers may have the certificates of other workloads: agents of a node, such as those of ambient
-// mode, for the pods of their node.
+// Package impersonation decides which callers may have the certificates of other workloads: agents of a node, such as the agents of
+// ambient mode, for the pods of their node.
 //
-// Invariants: The caller has shown by a token, which its API server binds to a pod, on which node it runs; what it says of itself does
-// not count. A workload that has no pod on that node is refused.
+// Invariants: The node of the caller follows from its token, which its API server binds to a pod; the caller's own claims do not
+// count. A workload that has no pod on that node is refused.
 //
 // Goroutines: none.
 package impersonation
@@ -19,7 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// Rule says who may have certificates of other workloads. It implements ca.Impersonation.
+// Rule decides which callers may have certificates of other workloads. It implements ca.Impersonation.
 type Rule struct {
 	Mesh push.Inspector
 	// Accounts are the service accounts of agents of nodes, as NAMESPACE/ACCOUNT.

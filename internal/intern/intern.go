@@ -1,11 +1,11 @@
 // Package intern makes lists that can be parts of keys: two lists with equal items are equal under ==.
 //
 // A key of a query must be comparable, and a Go slice is not. Such a key would otherwise be serialised to a string, and
-// parsed again by whoever needs its items. Here equal lists are one list in memory, so that a list takes one word in a key
-// and is compared in one instruction.
+// parsed again by each reader that needs its items. Here equal lists are one list in memory, so that a list takes one
+// word in a key and is compared in one instruction.
 //
-// Invariants: a list never changes; lists with equal items in equal order are ==; the memory of a list that nobody refers
-// to is returned, which the standard library's package unique takes care of. The package starts no goroutines.
+// Invariants: a list never changes; lists with equal items in equal order are ==; the memory of a list without
+// references is returned, by the standard library's package unique. The package starts no goroutines.
 package intern
 
 import (
@@ -17,7 +17,7 @@ import (
 
 // List is an immutable list of items. The zero List is empty.
 //
-// It is a chain of links, each of which names the rest of the list by its canonical handle: that makes a link comparable,
+// It is a chain of links. Each link names the rest of the list by its canonical handle: that makes a link comparable,
 // as package unique demands.
 type List[T comparable] struct{ first unique.Handle[link[T]] }
 
@@ -26,7 +26,7 @@ type link[T comparable] struct {
 	rest List[T]
 }
 
-// Of is the list of some items, in their order. What is a set sorts its items first, so that equal sets are equal lists.
+// Of is the list of some items, in their order. For a set, the caller sorts the items first, so that equal sets are equal lists.
 func Of[T comparable](items ...T) List[T] {
 	var l List[T]
 	for i := len(items) - 1; i >= 0; i-- {

@@ -38,7 +38,7 @@ func TestEqualListsAreOne(t *testing.T) {
 	})
 }
 
-// TestMemoryIsReturned makes lists that nobody keeps.
+// TestMemoryIsReturned makes lists without keeping references.
 func TestMemoryIsReturned(t *testing.T) {
 	heap := func() uint64 {
 		for range 4 { // links are released from the first to the last, one per collection or more

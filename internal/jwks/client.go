@@ -27,14 +27,14 @@ const (
 	discovery    = "/.well-known/openid-configuration"
 )
 
-// Options are those of a client.
+// Options are the options of a client.
 type Options struct {
-	// Blocked are addresses that are not connected to, besides those that nobody may reach through the control plane.
+	// Blocked are addresses that are not connected to, besides the addresses that are never reachable through the control plane.
 	Blocked []netip.Prefix
-	// Local says that whoever writes the configuration owns the host of the control plane, so that an address may name a loopback
-	// address. A redirect never leads there.
+	// Local says that the author of the configuration owns the host of the control plane, so that an address may name a
+	// loopback address. A redirect never leads there.
 	Local bool
-	// Roots are the certificate authorities to trust; nil for those of the system. Insecure accepts every certificate.
+	// Roots are the certificate authorities to trust; nil for the authorities of the system. Insecure accepts every certificate.
 	Roots    *x509.CertPool
 	Insecure bool
 }
@@ -65,7 +65,7 @@ func (o Options) client(loopback bool) *http.Client {
 // errBlocked is why an address is not connected to.
 var errBlocked = errors.New("its address is one that the control plane does not fetch keys from (loopback, link-local and the like, and BLOCKED_CIDRS_IN_JWKS_URIS)")
 
-// Fetch returns a key set as JSON. Errors hold nothing of what was fetched.
+// Fetch returns a key set as JSON. Errors contain nothing of the answer.
 func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
 	timeout := defaultTimeout
 	if k.Timeout > 0 {
@@ -75,7 +75,7 @@ func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
 	defer cancel()
 	from, client := k.URL, c.clientFor(k.URL)
 	if from == "" {
-		client = c.clientFor(k.Issuer) // what the issuer tells may lead to this host only if the issuer is there
+		client = c.clientFor(k.Issuer) // a jwks_uri may name a loopback address only if the issuer does
 		var err error
 		if from, err = c.discover(ctx, client, k.Issuer); err != nil {
 			return "", err

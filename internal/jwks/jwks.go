@@ -1,12 +1,12 @@
 // Package jwks fetches the key sets with which proxies verify tokens, and keeps them fresh.
 //
-// Which key sets are wanted follows from the RequestAuthentications in force. What was fetched becomes rows like the objects of a
-// source, so nothing waits for a fetch: until the keys of an issuer are there, its tokens are rejected, and a problem says so. If a
-// key set cannot be fetched any more, the last one stays in force.
+// Which key sets are wanted follows from the RequestAuthentications in force. Fetched key sets become rows like the
+// objects of a source, so nothing waits for a fetch: until the keys of an issuer arrive, its tokens are rejected, and a
+// problem says so. If a key set cannot be fetched any more, the last one stays in force.
 //
-// A user chooses the addresses, so the package bounds what they can do: how large an answer is, how long it takes, how many key sets
-// there are, and which addresses are connected to, also behind names and redirects. Each
-// namespace has a share of every common bound, so that none keeps the others waiting. Neither keys nor tokens are logged.
+// A user chooses the addresses, so the package bounds their effect: how large an answer is, how long it takes, how many
+// key sets there are, and which addresses are connected to, also behind names and redirects. Each namespace has a share
+// of every common bound, so that none keeps the others waiting. Neither keys nor tokens are logged.
 //
 // Fetcher.Run owns everything and starts at most maxFetches goroutines at a time, for which it waits.
 package jwks
@@ -31,7 +31,7 @@ import (
 const Name = "key sets"
 
 const (
-	// period is the time between two looks at what is wanted.
+	// period is the time between two reads of the wanted key sets.
 	period = time.Second
 	// maxSets bounds how many key sets are fetched, and shareOfSets is how many of them a namespace gets in any case. maxFetches bounds
 	// how many are fetched at a time; one namespace alone has half of these places at most.
@@ -51,7 +51,7 @@ const DefaultRefresh = 20 * time.Minute
 // Fetcher fetches key sets.
 type Fetcher struct {
 	Mesh push.Inspector
-	// Changed delivers after the mesh has changed, so that new key sets are fetched at once; nil for nobody to tell.
+	// Changed delivers after the mesh has changed, so that new key sets are fetched at once; nil if no such signal exists.
 	Changed <-chan struct{}
 	Sink    source.Sink
 	// Client makes the requests.
@@ -80,7 +80,7 @@ type dueSet struct {
 	*entry
 }
 
-// entry is what is known of a key set.
+// entry is the state of a key set.
 type entry struct {
 	set      state.KeySet
 	fetching bool
@@ -90,7 +90,7 @@ type entry struct {
 	next   time.Time
 }
 
-// result is that of one fetch.
+// result is the result of one fetch.
 type result struct {
 	source  state.KeySource
 	place   string // the namespace whose place the fetch had
@@ -98,7 +98,7 @@ type result struct {
 	failure string
 }
 
-// Run fetches what is wanted until ctx ends.
+// Run fetches the wanted key sets until ctx ends.
 func (f *Fetcher) Run(ctx context.Context) {
 	f.known, f.results, f.started = map[state.KeySource]*entry{}, make(chan result, maxFetches), map[string]int{}
 	var fetches sync.WaitGroup
@@ -123,8 +123,8 @@ func (f *Fetcher) Run(ctx context.Context) {
 	}
 }
 
-// look follows the key sets that are wanted, if they are others than before. The loop of the mesh only hands out a map, so the number
-// of key sets costs nobody else anything.
+// look follows the key sets that are wanted, if they have changed. The loop of the mesh only hands out a map, so the
+// number of key sets costs that loop nothing.
 func (f *Fetcher) look(ctx context.Context) {
 	wanted, err := push.Look(ctx, f.Mesh, func(v *push.View) omap.Map[state.WantedKeySet, omap.Unit] {
 		return v.Tables.Security.WantedKeys.Group(v.Graph.Glance(), struct{}{})
@@ -147,7 +147,7 @@ func (f *Fetcher) ownersOf(k state.KeySource) []string {
 	return []string{""}
 }
 
-// What is said of key sets before the first answer, and of those that are too many.
+// The failures of key sets before the first answer, and of key sets beyond the limit.
 const (
 	waiting = "they are not fetched yet"
 	tooMany = "too many key sets are wanted, and its namespace has its share of them; use fewer issuers and addresses in the RequestAuthentications of the namespace"

@@ -35,7 +35,7 @@ func serve(t *testing.T) *httptest.Server {
 	return s
 }
 
-// TestFetch checks what is fetched from servers that behave, and what is said of those that do not.
+// TestFetch checks the keys that are fetched from well-behaved servers, and the errors for servers that misbehave.
 func TestFetch(t *testing.T) {
 	s := serve(t)
 	for _, c := range []struct {
@@ -79,8 +79,8 @@ type events []source.Event
 
 func (e *events) Apply(b source.Batch) { *e = append(*e, b.Events...) }
 
-// TestLastGoodKept checks that keys stay when they cannot be fetched any more, that attempts become rarer, and that what nobody wants
-// is forgotten.
+// TestLastGoodKept checks that keys stay when they cannot be fetched any more, that attempts become rarer, and that a
+// key set that is no longer wanted is forgotten.
 func TestLastGoodKept(t *testing.T) {
 	var sent events
 	k := state.KeySource{URL: "https://a.example/keys"}
@@ -113,7 +113,7 @@ func TestLastGoodKept(t *testing.T) {
 		t.Errorf("%d known, %v", len(f.known), sent)
 	}
 	f.running++
-	f.finish(result{source: k, keys: keys}) // what nobody wants any more
+	f.finish(result{source: k, keys: keys}) // no longer wanted
 	if len(sent) != 4 {
 		t.Errorf("%v", sent)
 	}

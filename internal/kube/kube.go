@@ -1,8 +1,8 @@
-// Package kube defines what the control plane reads of the objects of a Kubernetes cluster: services, endpoint slices, pods, nodes,
+// Package kube defines the values that the control plane reads from the objects of a Kubernetes cluster: services, endpoint slices, pods, nodes,
 // namespaces and Secrets.
 //
-// The values have only the fields on which something depends, or soon will: the comment of a field says if nothing does yet. Two versions of an object that differ in other fields, such as a
-// status, an annotation or a resource version, are equal here, so a change between them is no change. The source makes these
+// The values have only fields that something depends on, or soon will: the comment of a field says if nothing does yet. Two versions of
+// an object that differ only in other fields, such as a status or a resource version, are equal values. The source makes these
 // values from the objects of the API server, and they are rows of the store as they are.
 //
 // Invariants: values are immutable, and comparison is exact. Texts that many objects have in common, such as the name of a node
@@ -28,7 +28,7 @@ const (
 	KindSecret        = "Secret"
 )
 
-// Value is what one object says: *Service, *Slice, *Pod, *Node, *Namespace or *Secret.
+// Value is the content of one object: *Service, *Slice, *Pod, *Node, *Namespace or *Secret.
 type Value interface {
 	// Kind returns the kind of the object.
 	Kind() string
@@ -36,7 +36,7 @@ type Value interface {
 	Same(Value) bool
 }
 
-// ServiceType tells how clients reach a service.
+// ServiceType is how clients reach a service.
 type ServiceType uint8
 
 // The types of services.
@@ -57,7 +57,7 @@ type Service struct {
 	// Addresses are spec.clusterIPs, and spec.clusterIP if it is not among them; none for headless services.
 	Addresses []string
 	Ports     []ServicePort
-	// Selector is spec.selector, sorted by name; empty if the endpoints are not those of pods.
+	// Selector is spec.selector, sorted by name; empty if the endpoints are not pods.
 	Selector mesh.Labels
 	// ExternalName is spec.externalName, in lower case without a dot at the end; empty for the other types.
 	ExternalName string
@@ -74,7 +74,7 @@ type Service struct {
 	// Written is true for a Service of a file, for which no controller makes endpoint slices: if it has none, its endpoints are the pods
 	// that it selects.
 	Written bool
-	// Entrance is how others reach the service from outside its network. It is no part of the rows of Services.
+	// Entrance is how proxies outside its network reach the service. It is no part of the rows of Services.
 	Entrance Entrance
 }
 
@@ -115,7 +115,7 @@ type Slice struct {
 	// Service is the name of the service, which is in the namespace of the slice. It is never empty: a slice without a service has
 	// no value.
 	Service string
-	// Controlled is true if the endpoint slice controller manages the slice, so the endpoints are those of the pods that the
+	// Controlled is true if the endpoint slice controller manages the slice, so the endpoints are the pods that the
 	// service selects.
 	Controlled bool
 	Ports      intern.List[SlicePort]
@@ -125,7 +125,7 @@ type Slice struct {
 // SlicePort is a port of a slice. It belongs to the port of the service with the same name.
 type SlicePort struct {
 	Name string
-	// Number is 0 if the slice does not tell the number: then each endpoint serves the port of the service.
+	// Number is 0 if the slice has no number: then each endpoint serves the port of the service.
 	Number uint32
 }
 
@@ -136,7 +136,7 @@ type SliceEndpoint struct {
 	// Pod is the name of the pod, behind its namespace and a slash if that is not the namespace of the slice; empty if the endpoint
 	// refers to no pod.
 	Pod string
-	// Hostname is the first label of the endpoint's own name, below that of the service; empty if it has none.
+	// Hostname is the first label of the endpoint's own name, below the service's name; empty if it has none.
 	Hostname string
 }
 
@@ -149,7 +149,7 @@ func (e SliceEndpoint) PodName(slice string) (namespace, name string) {
 	return slice, e.Pod
 }
 
-// Health tells whether an endpoint takes requests.
+// Health is whether an endpoint takes requests.
 type Health uint8
 
 // The states of endpoints.
@@ -220,7 +220,7 @@ func (p *Pod) Same(v Value) bool {
 
 // Node is a Node.
 type Node struct {
-	// Locality is that of the labels topology.kubernetes.io/region, topology.kubernetes.io/zone and topology.istio.io/subzone. The older
+	// Locality comes from the labels topology.kubernetes.io/region, topology.kubernetes.io/zone and topology.istio.io/subzone. The older
 	// labels failure-domain.beta.kubernetes.io/region and /zone count where the first two are missing.
 	Locality mesh.Locality
 	// Addresses are its addresses of the types ExternalIP and InternalIP, in their order. No query reads them yet.
@@ -240,7 +240,7 @@ func (n *Node) Same(v Value) bool {
 type Namespace struct {
 	// Distribution is the annotation networking.istio.io/traffic-distribution; empty without it.
 	Distribution string
-	// Network is the label topology.istio.io/network. That of the namespace of the control plane is the network of the cluster.
+	// Network is the label topology.istio.io/network. The label of the control plane's namespace is the network of the cluster.
 	Network string
 }
 
@@ -261,11 +261,11 @@ func (n *Namespace) Same(v Value) bool {
 	return ok && *n == *o
 }
 
-// Secret is a Secret that proxies ask for by name, or a folder of files that stands for one.
+// Secret is a Secret that proxies ask for by name, or a folder of files in place of one.
 type Secret struct {
-	// Content is what it has for TLS; nil if there is no such Secret, or if it cannot be read.
+	// Content is its content for TLS; nil if there is no such Secret, or if it cannot be read.
 	Content *credential.Secret
-	// Trouble is why it cannot be read; empty if it can. It has nothing of the content.
+	// Trouble is why it cannot be read; empty if it can. It quotes nothing of the content.
 	Trouble string
 }
 

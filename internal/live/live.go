@@ -3,9 +3,9 @@
 //
 // A proxy needs an object if something that the proxy has was made with it. The graph knows that, because it records what each
 // result was made of. A proxy has acknowledged the object if it has acknowledged the last state of its class that the last change of
-// the object, or a later one, has led to, and rejects nothing that is made of it. It uses what it has acknowledged unless its agent
+// the object, or a later one, has led to, and rejects nothing that is made of it. It uses an acknowledged resource unless its agent
 // reports that a resource that is made of the object is warming; an agent that reports nothing is believed. So a proxy that does not
-// need the object, or that is behind with something else only, delays nobody. Agents do not count: their proxies do.
+// need the object, or that is behind with something else only, does not delay the answer. Agents do not count: their proxies do.
 //
 // A connection keeps the listener version that accepted it, with its access policies, until Envoy has drained it. A proxy whose agent reports
 // such connections is live, and Draining names it.
@@ -44,7 +44,7 @@ type Status struct {
 type Draining struct {
 	Proxy      string `json:"proxy"` // name.namespace
 	Connection string `json:"connection"`
-	// FilterChains are how many filter chains drain, and Connections how many connections at most are theirs.
+	// FilterChains are how many filter chains drain, and Connections how many connections they have at most.
 	FilterChains uint32 `json:"filter_chains"`
 	Connections  uint32 `json:"connections"`
 }
@@ -55,7 +55,7 @@ type Behind struct {
 	Connection string `json:"connection"`
 	// Acknowledged is the revision up to which the proxy has acknowledged everything; 0 if it has acknowledged nothing yet.
 	Acknowledged store.Revision `json:"acknowledged,omitempty"`
-	// Rejected is what the proxy said when it rejected something that is made of the object.
+	// Rejected is the proxy's reason for rejecting something that is made of the object.
 	Rejected string `json:"rejected,omitempty"`
 	// Warming are resources, such as "LDS 10.0.0.1_80", that the proxy has received and does not use yet. They are made of the object, or
 	// may be: of a type with too many of them only the type is named.
@@ -68,8 +68,8 @@ func (s Status) Done() bool { return s.Live == s.Proxies }
 // Drained reports whether no proxy has connections either that were opened before its listeners were changed.
 func (s Status) Drained() bool { return s.Done() && len(s.Draining) == 0 }
 
-// Of tells how far an object has come on some streams; false if the control plane has no such object. It must run between two
-// commits.
+// Of returns how far proxies have acknowledged an object on some streams; false if the control plane has no such object. It
+// must run between two commits.
 func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 	split, whole, ok := v.Tables.RowsOf(k)
 	if !ok {
@@ -111,7 +111,7 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 	return s, true
 }
 
-// rejection returns what a proxy said when it rejected something that is made of an object; empty if it rejects nothing of it now.
+// rejection returns a proxy's reason for rejecting something that is made of an object; empty if it rejects nothing of it now.
 func rejection(v *push.View, one *server.Status, k api.Key) string {
 	if !one.Types.HoldsBack() {
 		return ""
@@ -124,7 +124,7 @@ func rejection(v *push.View, one *server.Status, k api.Key) string {
 	return ""
 }
 
-// warming returns what a proxy does not use yet and is, or may be, made of an object. made reports whether a resource is.
+// warming returns the resources that a proxy does not use yet and that are, or may be, made of an object. made reports whether a resource is.
 func warming(v *push.View, one *server.Status, made func(resource.Type, string) bool) (list []string) {
 	row, _ := v.Tables.Warming.Peek(one.Attachment)
 	for _, r := range row.Resources {

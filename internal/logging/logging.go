@@ -1,4 +1,4 @@
-// Package logging makes the logger of a program, of which each part has a level of its own that can be changed at run time.
+// Package logging makes the logger of a program. Each part of the program has a level of its own that can be changed at run time.
 //
 // It owns the names of levels and the form PART:LEVEL in which they are set: by --log_output_level at the start, and by the page
 // /debug/logging later. A part is chosen where a logger is handed on (For); code that logs knows nothing of parts.
@@ -23,7 +23,7 @@ import (
 // None is a level at which nothing is logged.
 const None = slog.Level(100)
 
-// everything are names that stand for all parts.
+// everything are names that mean all parts.
 var everything = []string{"", "default", "all"}
 
 // levels are the names of levels, from the most to the fewest messages.
@@ -35,7 +35,7 @@ var levels = []struct {
 // Part is a part of a program.
 type Part struct {
 	Name string
-	// Logs says what the messages of the part are about.
+	// Logs describes the messages of the part.
 	Logs string
 	// Scopes are the names that Istio has for the part, or for some of it.
 	Scopes []string
@@ -88,7 +88,7 @@ func Of(log *slog.Logger) *Levels {
 	return nil
 }
 
-// handler passes on what its part logs.
+// handler passes on the messages of its part.
 type handler struct {
 	slog.Handler
 	levels *Levels
@@ -261,5 +261,5 @@ func (l *Levels) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	_ = e.Encode(l.List()) // who has gone does not need the answer
+	_ = e.Encode(l.List()) // an error means that the client has gone
 }

@@ -9,9 +9,9 @@ type Families uint8
 const (
 	// OnlyIPv4 is also the value of a workload without addresses.
 	OnlyIPv4 Families = iota
-	// OnlyIPv6 is that of a workload in a cluster without IPv4.
+	// OnlyIPv6 is the value of a workload in a cluster without IPv4.
 	OnlyIPv6
-	// BothFamilies is that of a workload in a dual-stack cluster.
+	// BothFamilies is the value of a workload in a dual-stack cluster.
 	BothFamilies
 )
 

@@ -79,8 +79,8 @@ func ShortNames(host, domain string) []string {
 	return []string{name + "." + namespace, name + "." + namespace + ".svc"}
 }
 
-// LongHost returns the cluster host of which a host has the form of a short name: name.namespace or name.namespace.svc. ok is
-// false if it has another form.
+// LongHost returns the cluster host for a short name of the form name.namespace or name.namespace.svc. ok is false if
+// host has another form.
 func LongHost(host, domain string) (long string, ok bool) {
 	name, _ := strings.CutSuffix(host, ".svc")
 	if IsWildcard(host) || strings.Count(name, ".") != 1 {

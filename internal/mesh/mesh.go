@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Gateway is the reserved name in the gateways of a rule that stands for all sidecars.
+// Gateway is the reserved gateway name that applies a rule to all sidecars.
 const Gateway = "mesh"
 
 // Loopback is the default address of listeners, and the address of applications.
@@ -22,7 +22,7 @@ const Loopback = "127.0.0.1"
 // NoTimeout is a timeout that never expires, where 0 is the proxy's default.
 const NoTimeout time.Duration = -1
 
-// Resolution tells how proxies find the endpoints of a service.
+// Resolution is how proxies find the endpoints of a service.
 type Resolution uint8
 
 // The resolutions of a ServiceEntry.
@@ -139,7 +139,7 @@ func ValidPort(n uint32) bool { return n > 0 && n < 1<<16 }
 
 // Service describes a service to its callers, without its endpoints.
 type Service struct {
-	// Name and Namespace are those of the object that declares the service.
+	// Name and Namespace identify the object that declares the service.
 	Name, Namespace string
 	Ports           []Port
 	// Addresses are virtual addresses or CIDR blocks. Without any, callers reach the service by name only.
@@ -149,17 +149,17 @@ type Service struct {
 	SubjectAltNames []string
 	// Allocated are the allocated addresses by host; those under "" are for all hosts. It is nil if the service has Addresses.
 	Allocated map[string][]string
-	// Near tells which endpoints are preferred because they are near the client, unless a rule decides that.
+	// Near selects the endpoints that are preferred because they are near the client, unless a rule decides that.
 	Near Nearness
 	// Headless is true if clients resolve the name of the service to the addresses of its endpoints.
 	Headless bool
-	// ByFamily is true if Addresses are those of one service in several IP versions. A client uses those of its own versions.
+	// ByFamily is true if Addresses are the addresses of one service in several IP versions. A client uses the addresses of its own versions.
 	ByFamily bool
 	// ClusterLocal is true if clients use only the endpoints in their own cluster, of a service that several clusters have.
 	ClusterLocal bool
 }
 
-// Nearness tells which endpoints count as near the client.
+// Nearness decides which endpoints count as near the client.
 type Nearness uint8
 
 // The kinds of nearness.
@@ -238,14 +238,14 @@ func (l Locality) Fits(pattern string) bool {
 	return (p.Region == "*" || p.Region == l.Region) && fits(l.Zone, p.Zone) && fits(l.SubZone, p.SubZone)
 }
 
-// Site is the part of the place and labels of a client on which the choice of endpoints depends.
+// Site is the part of the place and labels of a client that the choice of endpoints depends on.
 type Site struct {
 	Locality Locality
 	// Labels are the labels of the client that occur in failover priorities.
 	Labels Labels
 }
 
-// The labels that tell where an endpoint or a client runs.
+// The labels for the place where an endpoint or a client runs.
 const (
 	// NetworkLabel is the label with the network of an endpoint or a client.
 	NetworkLabel = "topology.istio.io/network"
@@ -266,7 +266,7 @@ func NodeOf(at Site) string {
 	return node
 }
 
-// Place is where an endpoint or a client runs. What is not known is empty.
+// Place is where an endpoint or a client runs. Unknown parts are empty.
 type Place struct {
 	Locality
 	// Network, Cluster and Node are names.
@@ -298,7 +298,7 @@ func PlaceLabel(key string, labels Labels, at Place) string {
 	return value
 }
 
-// IsPlaceLabel reports whether a label tells where an endpoint runs, so that an endpoint may have it without a label of this name.
+// IsPlaceLabel reports whether a label names a part of the place of an endpoint, so that an endpoint may match it without a label of this name.
 func IsPlaceLabel(key string) bool {
 	switch key {
 	case regionLabel, zoneLabel, subZoneLabel, NetworkLabel, clusterLabel, nodeLabel:
@@ -320,7 +320,7 @@ func NearLabels(n Nearness) []string {
 	return nil
 }
 
-// WorkloadLocality returns the locality that the labels of a workload tell, or otherwise the declared one.
+// WorkloadLocality returns the locality in the labels of a workload, or the declared one if the labels have none.
 func WorkloadLocality(labels Labels, declared Locality) Locality {
 	l := topologyLocality(labels)
 	if l == (Locality{}) {
@@ -382,7 +382,7 @@ type Endpoint struct {
 	Health  Health
 }
 
-// Health tells whether an endpoint takes requests.
+// Health is whether an endpoint takes requests.
 type Health uint8
 
 // The states of endpoints.
@@ -391,7 +391,7 @@ const (
 	Healthy Health = iota
 	// Unready endpoints take no requests at the moment. Clients know them, so that they can be used in an emergency.
 	Unready
-	// Unusable endpoints are not told to clients.
+	// Unusable endpoints are not sent to clients.
 	Unusable
 )
 
@@ -417,7 +417,7 @@ func parseLabel(value string) Locality {
 	return ParseLocality(value)
 }
 
-// TLSModeLabel is the label by which a workload tells whether its proxy accepts mesh TLS: it does if the value is TLSModeMesh.
+// TLSModeLabel is the workload label for mesh TLS: the proxy of the workload accepts mesh TLS if the value is TLSModeMesh.
 const (
 	TLSModeLabel = "security.istio.io/tlsMode"
 	TLSModeMesh  = "istio"

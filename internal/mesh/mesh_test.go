@@ -153,7 +153,7 @@ func TestNearLabels(t *testing.T) {
 	}
 }
 
-// TestHas: where an endpoint runs is among its labels, whatever they say of it but for the network.
+// TestHas: the place of an endpoint counts as labels and, except for the network, overrides labels of the same name.
 func TestHas(t *testing.T) {
 	e := Endpoint{
 		Labels:   LabelsOf(map[string]string{"app": "web", "empty": "", zoneLabel: "other", NetworkLabel: "n1"}),

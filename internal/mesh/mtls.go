@@ -7,7 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/intern"
 )
 
-// MTLSMode tells whether a workload takes connections with mutual TLS of the mesh, and whether it takes others.
+// MTLSMode is whether a workload takes connections with mutual TLS of the mesh, and whether it takes other connections.
 type MTLSMode uint8
 
 // The modes.
@@ -48,7 +48,7 @@ type MTLS struct {
 	Ports intern.List[PortMTLS]
 }
 
-// MTLSOf returns the modes of a workload from its general mode and those of ports.
+// MTLSOf returns the modes of a workload from its general mode and the modes of its ports.
 func MTLSOf(mode MTLSMode, ports map[uint32]MTLSMode) MTLS {
 	var list []PortMTLS
 	for port, m := range ports {
@@ -80,7 +80,7 @@ func (m MTLS) Has(mode MTLSMode) bool {
 	return m.Mode == mode
 }
 
-// Within returns the modes where a wider scope has a mode for what they leave to it.
+// Within returns the modes after the mode of a wider scope has replaced an inherited general mode.
 func (m MTLS) Within(wider MTLSMode) MTLS {
 	if m.Mode != MTLSInherited {
 		return m
@@ -89,7 +89,7 @@ func (m MTLS) Within(wider MTLSMode) MTLS {
 }
 
 // WithoutCertificate returns the modes of a workload whose proxy cannot have a certificate: instead of taking either mutual TLS or
-// plain text it takes plain text. What must be mutual TLS stays so, and is refused.
+// plain text it takes plain text. A port that requires mutual TLS still requires it, so its connections are refused.
 func (m MTLS) WithoutCertificate() MTLS {
 	plain := func(mode MTLSMode) MTLSMode {
 		if mode == MTLSPermissive {

@@ -1,6 +1,6 @@
 package mesh
 
-// KeyFetcher is who fetches key sets.
+// KeyFetcher is the component that fetches key sets.
 type KeyFetcher uint8
 
 // Who fetches key sets (PILOT_JWT_ENABLE_REMOTE_JWKS).

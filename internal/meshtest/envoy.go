@@ -86,8 +86,8 @@ func Accept(t T, path, dir string, s *resource.State) {
 	}
 }
 
-// ValidateBootstrap writes a bootstrap to a file and lets a real Envoy validate it. The name of the file ends in .json or .yaml
-// and tells Envoy the format. The error contains the output of Envoy.
+// ValidateBootstrap writes a bootstrap to a file and lets a real Envoy validate it. The name of the file ends in .json
+// or .yaml, which sets the format for Envoy. The error contains the output of Envoy.
 func ValidateBootstrap(path, file string, bootstrap []byte) error {
 	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
 		return err

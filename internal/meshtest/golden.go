@@ -23,7 +23,7 @@ import (
 //   - proxy: connects a proxy. The first line is its node id, the rest its metadata as JSON. The sections below are about it.
 //   - show: lines of "TYPE PATTERN", such as "RDS 80". They select the resources that later want sections print.
 //   - want: the selected resources as YAML. names: the type and name of every resource. domains: every virtual host with its
-//     domains. chains: what becomes of connections to the workload, a line per filter chain. problems: all problems of the mesh.
+//     domains. chains: how connections to the workload are handled, a line per filter chain. problems: all problems of the mesh.
 //
 // Whatever a file prints, every resource of every proxy must be valid, be accepted by a real Envoy if there is one, and be
 // traced to the layer that shows it.
@@ -115,7 +115,7 @@ func (g *goldenRun) section(name, text string) (got string, printed bool) {
 	return "", false
 }
 
-// checkValid checks the state with everything that knows what is valid: naive evaluation, the generated validation, Envoy.
+// checkValid checks the state with every available check: naive evaluation, the generated validation, Envoy.
 func (g *goldenRun) checkValid() {
 	g.t.Helper()
 	g.world.Check()

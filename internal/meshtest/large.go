@@ -96,7 +96,7 @@ func (l Large) Placed(i, last int) *api.Object {
 	return seal(l.key(i), s)
 }
 
-// Sidecar is the scope of a namespace: ten hosts, the first of which is given.
+// Sidecar is the scope of a namespace: it imports ten hosts; first is the number of the first one.
 func (l Large) Sidecar(ns, first int) *api.Object {
 	hosts := []string{"*/" + l.Host(first)}
 	for i := range 9 {

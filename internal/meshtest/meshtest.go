@@ -26,7 +26,7 @@ import (
 // sourceName is the source all objects of a World come from.
 const sourceName = "test"
 
-// T is what a test offers: *testing.T, *testing.B and *rapid.T do.
+// T is the test interface that World needs: *testing.T, *testing.B and *rapid.T have it.
 type T interface {
 	Helper()
 	Error(...any)
@@ -55,7 +55,7 @@ type World struct {
 type Options struct {
 	// Query are the options of its graph, which is strict in any case.
 	Query query.Options
-	// Cut leaves first builds unfinished by commits, as production does: Slice goes on with them, Settle finishes them.
+	// Cut leaves first builds unfinished by commits, as production does: Slice continues them, Settle finishes them.
 	Cut bool
 	// ClusterID is the cluster of the control plane.
 	ClusterID string
@@ -63,9 +63,9 @@ type Options struct {
 	Ranges mesh.Ranges
 	// ControlNamespace is the namespace of the control plane; empty if it does not write to a cluster.
 	ControlNamespace string
-	// KeyFetcher is who fetches the keys of tokens.
+	// KeyFetcher is the component that fetches the keys of tokens.
 	KeyFetcher mesh.KeyFetcher
-	// Providers defines what answers proxies one by one; nil for nothing.
+	// Providers defines the providers that answer proxies one by one; nil for none.
 	Providers func(*query.Graph, *state.Tables) []class.Provider
 }
 
@@ -120,7 +120,7 @@ func Parse(t T, yaml string) []*api.Object {
 	return list
 }
 
-// Apply commits objects as one batch. Those that are there already are replaced.
+// Apply commits objects as one batch. Existing objects are replaced.
 func (w *World) Apply(yaml string) {
 	w.t.Helper()
 	w.commit(Parse(w.t, yaml), nil)
@@ -267,7 +267,7 @@ func (w *World) Leave(c proxy.Class) {
 	w.Commit(func(*store.Txn) {})
 }
 
-// Stop ends all observation and frees what was computed for it. What is left is a leak.
+// Stop ends all observation and frees the results computed for it. It returns the cells that are left, which are leaks.
 func (w *World) Stop() (left map[string]int) {
 	for _, c := range slices.Collect(maps.Keys(w.release)) {
 		w.Leave(c)
@@ -286,8 +286,8 @@ func (w *World) Cold(c proxy.Class) *resource.State {
 	return s
 }
 
-// Check compares all published states, and the problems, with what the rows alone give. While first builds are under way
-// what they are for is not published yet; what is published is right at any time.
+// Check compares all published states, and the problems, with the results of the rows alone. While first builds are
+// under way their states are not published yet; a published state is right at any time.
 func (w *World) Check() {
 	w.t.Helper()
 	if w.told {

@@ -89,8 +89,8 @@ func Domains(t T, s *resource.State) string {
 	return out.String()
 }
 
-// Chains lists what becomes of connections to the workload: the filter chains of inbound listeners, a line each, and on which ports
-// TLS and HTTP are detected.
+// Chains lists how connections to the workload are handled: the filter chains of inbound listeners, a line each, and
+// the ports where TLS and HTTP are detected.
 func Chains(t T, s *resource.State) string {
 	t.Helper()
 	var out strings.Builder
@@ -116,7 +116,7 @@ func Chains(t T, s *resource.State) string {
 	return out.String()
 }
 
-// notOn describes the connections on which a listener filter is disabled.
+// notOn describes the connections that a listener filter is disabled for.
 func notOn(p *listenerv3.ListenerFilterChainMatchPredicate) string {
 	switch r := p.GetRule().(type) {
 	case *listenerv3.ListenerFilterChainMatchPredicate_NotMatch:

@@ -13,8 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Validate runs the generated validation over everything a state holds, and checks what Envoy refuses a whole resource
-// for: references to nothing, and names, domains, addresses or filter chain matches that come twice.
+// Validate runs the generated validation over everything a state holds, and checks for errors that make Envoy refuse a
+// whole resource: references to nothing, and names, domains, addresses or filter chain matches that come twice.
 func Validate(t T, s *resource.State) {
 	t.Helper()
 	addresses := map[string]string{}
@@ -26,7 +26,7 @@ func Validate(t T, s *resource.State) {
 				continue
 			}
 			if typ == resource.NameTable {
-				continue // the rules of this type are those of its package
+				continue // the package of this type has its own rules
 			}
 			if err := Valid(m); err != nil {
 				t.Errorf("%v %q: %v", typ, r.Name(), err)

@@ -3,8 +3,8 @@
 // index groups, route tables and class states are such maps, and Diff computes what changed between two of them.
 //
 // The package owns the canonical form: how keys divide the sorted entries into chunks, how chunks are grouped into
-// pages, and what is hashed at each level. A map has exactly three levels above its entries: the top node, pages (about
-// 512 entries each) and chunks (about 16 entries each).
+// pages, and which data is hashed at each level. A map has exactly three levels above its entries: the top node, pages
+// (about 512 entries each) and chunks (about 16 entries each).
 //
 // Invariants:
 //   - The bytes of a key alone decide whether the key starts a chunk or a page (see levelOf). Only the first chunk and the
@@ -13,8 +13,8 @@
 //     nodes with the map it was derived from. Two maps with equal content have equal nodes even if they share none.
 //   - A write that changes no content hash returns the same top node.
 //
-// The hash that chooses the chunk boundaries has no secret key, so whoever chooses the names can make chunks large or
-// small. That costs time (at worst a copy of one large chunk per change) but never correctness.
+// The hash that chooses the chunk boundaries has no secret key, so an attacker who chooses the names can make chunks
+// large or small. That costs time (at worst a copy of one large chunk per change) but never correctness.
 //
 // Goroutines: the package starts none and takes no locks. All methods of Map may be called concurrently.
 package omap

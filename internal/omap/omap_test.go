@@ -84,7 +84,7 @@ func checkBlocks(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
 	}
 }
 
-// checkForm computes the nodes from the content by their definition, without builder, and compares them with those of m.
+// checkForm computes the nodes from the content by their definition, without builder, and compares them with the nodes of m.
 func checkForm(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
 	t.Helper()
 	if len(keys) == 0 {

@@ -1,9 +1,9 @@
 // Package permission finds out which service accounts may read the Secrets of the cluster that their proxies ask for, and has these
 // Secrets read, and no others.
 //
-// Which Secrets are asked for follows from rows. Whether an account may read those of its namespace is asked of the API server, off
-// the commit path; the answers become rows like the objects of a source, and count for a bounded time. A Secret is read only while some
-// proxy asks for it whose account may read it. If the API server cannot be asked any more, its last answer counts for a while longer.
+// Rows name the Secrets that proxies ask for. Keeper asks the API server, off the commit path, whether an account may read the Secrets of
+// its namespace; the answers become rows like the objects of a source, and count for a bounded time. A Secret is read only while some proxy
+// asks for it whose account may read it. If the API server cannot be asked any more, its last answer counts for a while longer.
 //
 // Keeper.Run owns everything and starts at most maxRequests goroutines at a time, for which it waits.
 package permission
@@ -34,9 +34,9 @@ import (
 // Name is the name of the source of permissions.
 const Name = "secret permissions"
 
-// How long answers count, and how much is asked.
+// How long answers count, and the limits of requests.
 const (
-	// period is the time between two looks at what is asked for.
+	// period is the time between two looks at the Secrets that proxies ask for.
 	period = time.Second
 	// allowedFor and refusedFor are the times after which an answer is asked for again. staleFor is how long an answer counts if the
 	// API server cannot be asked any more.
@@ -62,7 +62,7 @@ type Reviewer interface {
 // Keeper keeps permissions.
 type Keeper struct {
 	Mesh push.Inspector
-	// Changed delivers after the mesh has changed; nil for nobody to tell.
+	// Changed delivers after the mesh has changed; nil to look at intervals only.
 	Changed  <-chan struct{}
 	Sink     source.Sink
 	Reviewer Reviewer
@@ -80,11 +80,11 @@ type Keeper struct {
 	places   fair.Running // the places for requests that namespaces have
 }
 
-// account is what is known of a service account.
+// account is the state of a service account whose proxies ask for Secrets.
 type account struct {
-	secrets []string // the names of those that its proxies ask for, in order
+	secrets []string // the names of the Secrets that its proxies ask for, sorted
 	told    state.Permission
-	known   bool // told was passed on
+	known   bool // an answer was received and passed on
 	asking  bool
 	good    time.Time // when the API server answered last
 	pause   time.Duration
@@ -125,7 +125,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// follow takes in what is asked for.
+// follow updates the accounts and their Secrets from asked.
 func (k *Keeper) follow() {
 	secrets := map[connected.Account][]string{}
 	for a := range k.asked.All() {
@@ -155,8 +155,8 @@ func (k *Keeper) follow() {
 	k.apply(events)
 }
 
-// apply passes events on, and has those Secrets read that may be read now. Secrets go after the permission to read them, and come
-// before nobody needs to wait.
+// apply passes events on, and has the Secrets read that accounts may read now. A Secret goes after the permission to read it,
+// and is read after the permission has come: no proxy waits for it earlier.
 func (k *Keeper) apply(events []source.Event) {
 	wanted, problems := k.secrets()
 	b := source.Batch{Source: Name, Events: events, Problems: source.ProblemEvents(k.problems, problems), Synced: true}

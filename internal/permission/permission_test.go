@@ -93,7 +93,7 @@ func TestOnlyWhatMayBeRead(t *testing.T) {
 	}
 }
 
-// TestUnknown checks that without an answer nobody may, and that a last answer counts for a bounded time.
+// TestUnknown checks that no account may read Secrets before an answer, and that a last answer counts for a bounded time.
 func TestUnknown(t *testing.T) {
 	f, web, now := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, time.Now()
 	f.ask("shop/web kubernetes://a")

@@ -13,8 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Limits for nodes, far above what agents send. What a node says of itself is kept as long as its stream lasts. Labels have the limits of
-// Kubernetes: a prefix of 253 bytes, a slash and a name of 63, and a value of 63.
+// Limits for nodes, far above the sizes that agents send. The metadata of a node is kept as long as its stream lasts.
+// Labels have the limits of Kubernetes: a prefix of 253 bytes, a slash and a name of 63, and a value of 63.
 const (
 	maxNodeID     = 1 << 10
 	maxText       = 1 << 10

@@ -66,7 +66,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestSizes: what a node says of itself is bounded, field by field, and what agents of large workloads say is not near the bounds.
+// TestSizes: the metadata of a node is bounded, field by field, and the metadata of large workloads is not near the bounds.
 func TestSizes(t *testing.T) {
 	text := func(n int) string { return strings.Repeat("x", n) }
 	labels := func(name, value int) map[string]any {
@@ -107,7 +107,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Whatever a proxy says of itself is read or refused, and what is read can be a row.
+// Any node and metadata are accepted or refused without a panic, and an accepted node can be a row.
 func FuzzParse(f *testing.F) {
 	f.Add(webID, `{"LABELS":{"a":"b"}}`)
 	f.Add("~~~", `{"INSTANCE_IPS":","}`)

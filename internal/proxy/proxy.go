@@ -1,10 +1,10 @@
 // Package proxy parses the nodes of proxies into rows, and defines the classes of proxies.
 //
-// It owns the parsing of node ids and metadata, and Class: the facets by which proxies may differ in what they receive.
-// Invariants: a Proxy and a Class are immutable. A Class contains nothing that is unique to a proxy, such as its name or all its
-// labels, so replicas have the same class. Only proxies that must listen at the addresses of their workloads, or that must not where
-// others do, have these addresses in their class. Invalid input results in an error that names the field, and never in a panic. The
-// package starts no goroutines.
+// It owns the parsing of node ids and metadata, and Class: the facets that decide which configuration a proxy receives.
+// Invariants: a Proxy and a Class are immutable. A Class contains nothing that is unique to a proxy, such as its name
+// or all its labels, so replicas have the same class. Only proxies that must listen at the addresses of their
+// workloads, or that must not where others do, have these addresses in their class. Invalid input results in an error
+// that names the field, and never in a panic. The package starts no goroutines.
 package proxy
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// Mode tells how traffic reaches a sidecar.
+// Mode is how traffic reaches a sidecar.
 type Mode uint8
 
 // The interception modes.
@@ -57,8 +57,8 @@ const (
 	// Router is a gateway. It receives clusters, endpoints and routes, but no listeners yet, because Gateway objects are not
 	// supported.
 	Router Role = "router"
-	// Agent is the agent of a proxy, with its own stream. It reports problems that its proxy cannot report. It has a class, that of
-	// its proxy, only if it answers DNS.
+	// Agent is the agent of a proxy, with its own stream. It reports problems that its proxy cannot report. It has a
+	// class, the class of its proxy, only if it answers DNS.
 	Agent Role = "agent"
 )
 
@@ -70,7 +70,7 @@ func NameOf(id string) string {
 	return id
 }
 
-// IsAgent reports whether a node id is that of an agent, and not of a proxy.
+// IsAgent reports whether a node id belongs to an agent, and not to a proxy.
 func IsAgent(id string) bool { return strings.HasPrefix(id, string(Agent)+"~") }
 
 // Proxy is a connected proxy, with everything that translation may read.
@@ -107,8 +107,8 @@ type Proxy struct {
 	Unprivileged bool
 	// DNS is true if the agent of the proxy answers the DNS queries of the workload.
 	DNS bool
-	// Identity is who the proxy has shown to be; zero if it is connected without TLS, so that this is not known. Namespace and Account
-	// are then what the proxy says of itself.
+	// Identity is the authenticated identity of the proxy; zero if it is connected without TLS. Namespace and Account
+	// are then unverified metadata of the proxy.
 	Identity identity.Identity
 	// Connected is when the proxy connected. It is zero unless Group is set.
 	Connected time.Time
@@ -123,11 +123,11 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.Connected.Equal(o.Connected)
 }
 
-// InboundPort is a port on which a workload serves.
+// InboundPort is a port where a workload serves.
 type InboundPort struct {
 	Number   uint32 // the port of the application
 	Protocol mesh.Protocol
-	// Host, Namespace, Name and Port are those of the service on this port; the oldest one if there are several.
+	// Host, Namespace, Name and Port describe the service on this port; the oldest one if there are several.
 	Host, Namespace, Name string
 	Port                  uint32
 	// Bound is true if the port has its own socket, at the address Bind if that is not empty, although connections to other ports
@@ -151,12 +151,12 @@ type Class struct {
 	// Sidecar is the Sidecar object that selects the proxy; zero if none does.
 	Sidecar api.Key
 	Mode    Mode
-	// ShortNames is true if the DNS search path of the proxy is that of its namespace, so it can call the services of this namespace
-	// by their names alone.
+	// ShortNames is true if the proxy has the DNS search path of its namespace, so it can call the services of this
+	// namespace by their names alone.
 	ShortNames bool
 	// Labels are the labels of the workload that occur in the source labels of rules.
 	Labels mesh.Labels
-	// Inbound are the ports on which the workload serves, by number.
+	// Inbound are the ports where the workload serves, by number.
 	Inbound intern.List[InboundPort]
 	// Bind is the address of inbound listeners. It is empty if traffic is redirected.
 	Bind string
@@ -185,8 +185,8 @@ type Class struct {
 	Families mesh.Families
 	// Cluster is the cluster of the proxy. It is empty if no service that the proxy sees has other addresses in another cluster.
 	Cluster string
-	// MTLS is what the policy that selects the workload says about mutual TLS of the mesh. What it does not say is left to policies for
-	// its namespace, and for the mesh.
+	// MTLS is the mutual TLS modes of the policy that selects the workload. Modes that it does not set are left to
+	// policies for its namespace, and for the mesh.
 	MTLS mesh.MTLS
 	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one.
 	NoCertificate bool

@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// Registering is a connection of a proxy that is to be registered.
+// Registering is a connection of a proxy that asks for registration.
 type Registering struct {
 	Connected  int64 // in nanoseconds since 1970
 	Connection string
@@ -40,12 +40,12 @@ func digit(set bool) byte {
 	return 0
 }
 
-// RegisteringOf is what decides about the registration of a proxy.
+// RegisteringOf returns the data that decides about the registration of a proxy.
 func RegisteringOf(connection string, p *Proxy) Registering {
 	return Registering{p.Connected.UnixNano(), connection, p.Group, p.Account, !p.Identity.IsZero()}
 }
 
-// EntryOf returns the key of the WorkloadEntry of a proxy that is to be registered; false if it is not.
+// EntryOf returns the key of the WorkloadEntry of a proxy that asks to be registered; false if it does not.
 func EntryOf(p *Proxy) (api.Key, bool) {
 	if p.Group == "" || p.Role == Agent {
 		return api.Key{}, false
@@ -55,7 +55,7 @@ func EntryOf(p *Proxy) (api.Key, bool) {
 		name += "-" + p.Network
 	}
 	if over := len(name) - maxObjectName; over > 0 {
-		name = strings.TrimLeft(name[over:], "-.") // the end tells the workloads of a group apart
+		name = strings.TrimLeft(name[over:], "-.") // the end distinguishes the workloads of a group
 	}
 	return api.Key{Kind: api.KindWorkloadEntry, Namespace: p.Namespace, Name: name}, true
 }

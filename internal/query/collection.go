@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Output is the constraint on what a collection holds: a value with a name and a content hash.
+// Output is the constraint on the values of a collection: a value with a name and a content hash.
 type Output interface {
 	omap.Value
 	OutputName() string
@@ -43,14 +43,14 @@ type collected[V Output] struct {
 	pending  map[uint32]contribution[V] // by element slot: what out holds of elements that changed and are not merged yet
 	order    []uint32                   // keys of pending, in the order in which they were added; some may be merged already
 	incoming []uint32                   // keys of pending that a first build has still to merge, portion by portion
-	stale    []uint32                   // keys of pending of which out holds an output
+	stale    []uint32                   // keys of pending with an output in out
 	merging  bool                       // the first build has started to merge; every element is computed
 	rebuild  bool                       // the last run failed; out must be built from all elements
 	// collisions are the names that outputs of several elements have. A name collision is a violation of a rule (SameName).
 	collisions map[omap.Name]struct{}
 }
 
-// contribution is what the map of a collection holds of an element that has changed since.
+// contribution is the content of a collection's map from an element that has changed since.
 type contribution[V Output] struct {
 	old     []V
 	removed bool // it is no longer an element of the collection
@@ -256,7 +256,7 @@ func (c *collection[C, V]) enqueueElements(v *collected[V], in lane) bool {
 	return complete
 }
 
-// elementsPerCell is the number of elements whose cost to a collection is about that of running one cell.
+// elementsPerCell is the number of elements that cost a collection about as much as running one cell.
 const elementsPerCell = 10
 
 // mergePortion merges one portion of the incoming elements into the map of a first build, so that a large build does not

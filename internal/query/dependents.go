@@ -7,10 +7,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Dependents yields the cells that are made of some rows or groups, directly or through other cells, each once and in no order. It
-// does not go on behind indexes, which are Groups and Layers: each of their readers reads one part of them, and most of these parts
-// have nothing to do with the rows. Only cells that exist are found, which are those that roots need. It is for the owner of the
-// graph, between commits.
+// Dependents yields the cells that are made of some rows or groups, directly or through other cells, each once and in
+// no order. It does not follow indexes, which are Groups and Layers: each of their readers reads one part of them, and
+// most of these parts have nothing to do with the rows. It finds only cells that exist, which are the cells that roots
+// need. It is for the owner of the graph, between commits.
 func (g *Graph) Dependents(leaves []ID) iter.Seq[ID] {
 	return func(yield func(ID) bool) {
 		seen := map[ID]struct{}{}

@@ -1,5 +1,5 @@
 // Package query is an incremental computation kernel: memoised pure functions over the rows of package store. It is the only
-// package of the project that caches results, invalidates them, compares them or decides what has changed.
+// package of the project that caches results, invalidates them, compares them or determines changes.
 //
 // A query is a function of a key. A cell is the remembered result of one query for one key. The function reads rows, index
 // groups and other queries through its Reader, which records each read; the query has no other input. Queries are ranked by
@@ -28,5 +28,5 @@
 // finds index groups by scanning. Tests compare the incremental results with the naive ones after random sequences of changes.
 //
 // Goroutines: one goroutine, the owner, calls Commit, Slice, Observe and all other methods. While it runs a large batch of
-// cells it uses further goroutines, all of which end before the call returns.
+// cells it uses further goroutines, which all end before the call returns.
 package query

@@ -91,8 +91,8 @@ func (g *Graph) maxElements(n *node, in lane) int {
 	return store.MaxSlots
 }
 
-// absorb processes what a reader collected during a run: it links the cells that were computed on the way, enqueues the
-// collections that are needed, and releases what only aborted runs have read.
+// absorb processes the data that a reader collected during a run: it links the cells that were computed on the way,
+// enqueues the collections that are needed, and releases rows and groups that only aborted runs have read.
 func (g *Graph) absorb(r *Reader, in lane) {
 	for _, f := range r.computed {
 		n := g.nodeOf(f.id)

@@ -10,8 +10,8 @@ import (
 // Each adds a collection. in returns the elements of collection c as the keys of a map, such as an index group, the keys of a
 // grouping, or another collection. For each element e, the query elem runs with the key that key(c, e) returns. It returns any
 // number of outputs. Different elements must have different keys, and outputs of different elements must have different names.
-// A strict graph panics if they have not. Otherwise the collection has a Fault: elements with one key count as one element, and
-// of several outputs with one name, that of the first element is used.
+// A strict graph panics if they have not. Otherwise the collection has a Fault: elements with one key count as one
+// element, and of several outputs with one name, the output of the first element is used.
 func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *Graph, name string,
 	in func(r *Reader, c C) omap.Map[E, X], elem Query[K, []V], key func(c C, e E) K) Collection[C, V] {
 	cells := elem.(*memo[K, []V])

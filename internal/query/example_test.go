@@ -64,7 +64,7 @@ func Example() {
 	g.Commit(func(tx *store.Txn) { services.Set(tx, "reviews", service{9080, "eve"}) })
 	fmt.Println("another owner:", g.Cost())
 
-	// A new port runs the cells of this service and the collection, but not those of the other service.
+	// A new port runs the cells of this service and the collection, but not the cells of the other service.
 	g.Commit(func(tx *store.Txn) { services.Set(tx, "reviews", service{9090, "eve"}) })
 	fmt.Println("another port:", g.Cost())
 

@@ -9,7 +9,7 @@ import (
 // ID identifies a cell, row or group.
 type ID = store.ID
 
-// Reason explains a result: one cell, row or group, with the reasons for what it read.
+// Reason explains a result: one cell, row or group, with the reasons for each of its reads.
 type Reason struct {
 	Query   string // name of the query, table or index
 	Key     string
@@ -20,8 +20,8 @@ type Reason struct {
 	Row     any            // the key of a row or group; nil for cells
 }
 
-// Explain returns what the cell depends on, down to the rows. A cell that is reached twice has one Reason. It is for the owner
-// of the graph, between commits.
+// Explain returns the dependencies of the cell, down to the rows. A cell that is reached twice has one Reason. It is
+// for the owner of the graph, between commits.
 func (g *Graph) Explain(id ID) *Reason { return g.explain(id, map[ID]*Reason{}) }
 
 func (g *Graph) explain(id ID, seen map[ID]*Reason) *Reason {

@@ -7,7 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Fault describes what is wrong with a cell. A fault is a bug in a query, and is reported to the users.
+// Fault describes a failure of a cell. A fault is a bug in a query, and is reported to the users.
 type Fault struct {
 	Cell     ID
 	Query    string
@@ -30,7 +30,7 @@ const (
 	Overread
 	// SameKey: several elements of the collection have the same key. They count as one element.
 	SameKey
-	// SameName: outputs of several elements of the collection have the same name. That of the first element is used.
+	// SameName: outputs of several elements of the collection have the same name. The output of the first element is used.
 	SameName
 )
 
@@ -71,7 +71,7 @@ func (g *Graph) TakeFaults() []FaultChange {
 	return list
 }
 
-// defect is what a run of a cell did wrong. The zero defect means that nothing is wrong.
+// defect is the failure of a run of a cell. The zero defect means that nothing is wrong.
 type defect struct {
 	kind   FaultKind
 	reason string

@@ -13,8 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestNameCollision violates a rule in a graph that is not strict: of several outputs with one name, that of the first element
-// is used, all other outputs are not affected, and the fault is reported until the collision is resolved.
+// TestNameCollision violates a rule in a graph that is not strict: of several outputs with one name, the output of the
+// first element is used, all other outputs are not affected, and the fault is reported until the collision is resolved.
 func TestNameCollision(t *testing.T) {
 	g, rows, col := newNamed(Options{})
 	var got omap.Map[omap.Name, text]

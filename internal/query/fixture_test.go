@@ -42,7 +42,7 @@ type rule struct {
 
 type view struct{ Host, Layer string }
 
-// text is an output. Its body stands for the encoding of a resource.
+// text is an output. Its body represents the encoding of a resource.
 type text struct{ name, body string }
 
 func (t text) ContentHash() omap.Hash { return omap.Sum([]byte(t.name), []byte{0}, []byte(t.body)) }
@@ -109,7 +109,7 @@ func (w *fixture) define() {
 	w.defineClasses(policy)
 }
 
-// definePolicy defines what the rules say of a host.
+// definePolicy defines the policy that rules set for a host.
 func (w *fixture) definePolicy() Query[view, string] {
 	return Define(w.g, "policy", same[string], func(r *Reader, v view) (string, bool) {
 		found := ""
@@ -128,7 +128,7 @@ func (w *fixture) definePolicy() Query[view, string] {
 	})
 }
 
-// defineServices defines what is known of services, and which of them wins an address.
+// defineServices defines the queries about services, and which service wins an address.
 func (w *fixture) defineServices(policy Query[view, string]) {
 	g := w.g
 	w.merged = Define(g, "merged", same[string], func(r *Reader, v view) (string, bool) {

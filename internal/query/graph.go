@@ -10,7 +10,7 @@ import (
 const ReadLimit = 200
 
 // FailLimit is the largest number of different things that one cell may read. Its run ends there and counts as failed, as if it had
-// panicked: what a cell costs is bounded, whatever users write.
+// panicked: the cost of a cell is bounded, whatever users write.
 const FailLimit = 10 * ReadLimit
 
 // sweepBudget is the largest number of unused cells that one Commit or Slice frees, which takes about a millisecond.

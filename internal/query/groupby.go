@@ -26,7 +26,7 @@ type groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
 
 // source is the input of a grouping. It hides the type of the outputs, which only GroupBy knows.
 type source[C comparable, G omap.Key[G], M omap.Key[M]] interface {
-	// advance updates what the grouping has counted towards the present content of the collection. A first build counts at
+	// advance updates the counts of the grouping towards the present content of the collection. A first build counts at
 	// most max outputs. It returns how multiplicities changed; more is true if outputs remain to be counted.
 	advance(r *Reader, slot uint32, c C, max int) (counts *omap.Tally[G, M], more bool)
 	forget(slot uint32)
@@ -64,7 +64,7 @@ type grouped[C comparable, V Output, G omap.Key[G], M omap.Key[M]] struct {
 	building map[uint32]*firstBuild[V]         // first builds that are not complete, by slot
 }
 
-// firstBuild is an unfinished first build: the collection as it was when the build started, and what remains of it.
+// firstBuild is an unfinished first build: the collection as it was when the build started, and the part still to count.
 type firstBuild[V Output] struct {
 	snapshot  omap.Map[omap.Name, V]
 	remaining []V

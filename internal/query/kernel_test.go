@@ -289,7 +289,7 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestMemory limits the memory of a cell, and what remains when all classes have been removed.
+// TestMemory limits the memory of a cell, and the memory that remains when all classes have been removed.
 func TestMemory(t *testing.T) {
 	heap := func() uint64 {
 		var m runtime.MemStats

@@ -179,7 +179,7 @@ func first[K omap.Key[K], V omap.Value](maps []omap.Map[K, V], k K) (v V, ok boo
 	return v, false
 }
 
-// merge merges a list into one map. The cost is that of all maps except the largest.
+// merge merges a list into one map. The cost grows with the size of all maps except the largest.
 func merge[K omap.Key[K], V omap.Value](maps []omap.Map[K, V]) omap.Map[K, V] {
 	largest := 0
 	for i, m := range maps {

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// stacked is a fixture in which each namespace has its own clusters over those of all, read one by one and as a merged map.
+// stacked is a fixture in which each namespace has its own clusters above common ones, read one by one and as a merged map.
 type stacked struct {
 	*fixture
 	layers Layers[string, omap.Name, text]
@@ -119,7 +119,7 @@ func layersHistory(t *rapid.T, w *stacked) {
 	w.checkEmpty(t)
 }
 
-// checkEmpty checks that no cell is left when nobody observes any.
+// checkEmpty checks that no cell is left when none is observed.
 func (w *stacked) checkEmpty(t *rapid.T) {
 	for w.g.Slice(1000) {
 	}

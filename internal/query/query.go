@@ -57,8 +57,8 @@ func define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn
 	return q
 }
 
-// Guard adds a query whose result controls access, such as who may read a secret. If a run panics, the result is deny. The
-// last good value, or an absent result, could grant access to somebody who must not have it.
+// Guard adds a query whose result controls access, such as access to a secret. If a run panics, the result is deny: the
+// last good value, or an absent result, could grant access that must be denied.
 func Guard[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, deny V, fn func(r *Reader, k K) (V, bool)) Query[K, V] {
 	q := define(g, name, eq, fn)
 	q.deny = &deny

@@ -16,14 +16,14 @@ type Reader struct {
 	naive     bool
 	glance    bool
 	rank      int        // the space of the running cell, which may read only lower ones
-	reads     []store.ID // the reads of the running cell and, before index base, those of the cells that wait for it
+	reads     []store.ID // the reads of the running cell and, before index base, the reads of the cells that wait for it
 	base      int
 	computed  []computedCell // cells that were computed because the running cell read them; to be linked
 	needs     []store.ID     // collections that must be built before an aborted cell can run
 	abandoned []store.ID     // new cells and leaves that aborted runs have read; they may have no users
 }
 
-// computedCell is a cell that was computed on demand, with the reads that are to become edges.
+// computedCell is a cell that was computed on demand, with the reads that will become edges.
 type computedCell struct {
 	id     store.ID
 	reads  []store.ID
@@ -71,8 +71,8 @@ func (r *Reader) Glancing() bool { return r.glance }
 
 // Glance returns a reader for questions about the present revision. It uses the values of existing cells, evaluates everything
 // else as the naive reader does, and changes nothing in the graph. Between commits both readers return the same results, except
-// that a failed cell returns its last good value, which is the value in use. The cost is that of evaluating what has no cell.
-// It is for the owner of the graph, between commits.
+// that a failed cell returns its last good value, which is the value in use. The cost is the evaluation of results that
+// have no cell. It is for the owner of the graph, between commits.
 func (g *Graph) Glance() *Reader { return &Reader{g: g, glance: true, rank: math.MaxInt} }
 
 // checkRank panics unless the running cell may read the space.

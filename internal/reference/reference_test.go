@@ -52,7 +52,7 @@ func TestMan(t *testing.T) {
 	}
 }
 
-// TestKeep tells what to do about a page that is missing or old.
+// TestKeep: the error about a missing or old page says what to do.
 func TestKeep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tool.md")
 	for _, c := range []struct {

@@ -11,12 +11,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/registration"
 )
 
-// ErrChanged means that an entry has changed between reading and writing it. What is to be done is decided anew.
+// ErrChanged means that an entry has changed between reading and writing it. The step is decided again.
 var ErrChanged = errors.New("the entry has changed meanwhile")
 
 var errForeign = errors.New("there is a WorkloadEntry of this name that no control plane has made; rename it or the WorkloadGroup")
 
-// Action is what is to be done about an entry.
+// Action is the kind of a step.
 type Action uint8
 
 // The actions.
@@ -41,20 +41,20 @@ func (a Action) String() string {
 	return [...]string{"nothing", "create", "adopt", "disconnect", "delete", "set health", "refuse"}[a]
 }
 
-// Step is what is to be done about an entry.
+// Step is the action to take on an entry, with its data.
 type Step struct {
 	Action Action
-	// Entry is what it is to be made of, for Create.
+	// Entry is the content of the new entry, for Create.
 	Entry *registration.Entry
-	// Registered is what it is to say of its registration, for Create, Adopt and Disconnect.
+	// Registered is the registration to write to the entry, for Create, Adopt and Disconnect.
 	Registered state.Registered
-	// Health is what its status is to say, for SetHealth.
+	// Health is the health to write to its status, for SetHealth.
 	Health connected.Health
 	// At is when the entry must be looked at again if the action is Nothing; zero if that is not necessary.
 	At time.Time
 }
 
-// Situation is what else than facts a step depends on.
+// Situation has the inputs of a step besides the facts.
 type Situation struct {
 	// Self names this replica, and Start is when it started.
 	Self  string
@@ -124,7 +124,7 @@ func leave(f registration.Facts, is state.Registered, s Situation) Step {
 	switch {
 	case own && !is.Connected.Before(s.Start):
 		return gone
-	case own: // of this replica before it was started anew
+	case own: // of this replica before its restart
 		return s.after(s.Start.Add(s.Orphan), gone)
 	case leading && s.IsPod && f.Gone:
 		return s.after(s.Leading.Add(s.Orphan), gone)

@@ -1,12 +1,12 @@
-// Package register makes WorkloadEntries for connected proxies that ask for it, and removes them when the proxies are gone. What
-// there is to do follows from rows (view/registration); this package takes the steps.
+// Package register makes WorkloadEntries for connected proxies that ask for it, and removes them when the proxies are gone. The
+// steps follow from rows (view/registration); this package takes them.
 //
 // Each replica takes care of the entries of its own proxies. An entry names its replica, so when a proxy reconnects to another one,
 // that one adopts the entry. A proxy that disconnects has some time to come back (Options.Grace) before its replica deletes the entry. The
-// leader takes care of entries whose replica is no more.
+// leader takes care of entries whose replica is gone.
 //
-// Invariants: A step is decided on the entry as the API server has it, and is refused if the entry changes meanwhile. An entry that
-// no control plane has made is never touched. A proxy that cannot be registered is served all the same, and the reason is a Problem.
+// Invariants: A step is decided on the entry as the API server has it, and is refused if the entry changes before the step is written. An entry
+// that no control plane has made is never touched. A proxy that cannot be registered is served all the same, and the reason is a Problem.
 //
 // Registrar.Run is the only goroutine. Lead may run in another one.
 package register
@@ -43,8 +43,8 @@ type Live struct {
 
 // Target is where entries are written.
 type Target interface {
-	// Step reads an entry, calls decide with it, and does what that says. An entry that changes meanwhile is an error, which ErrChanged
-	// wraps.
+	// Step reads an entry, calls decide with it, and takes the returned step. If the entry changes in between, the error wraps
+	// ErrChanged.
 	Step(ctx context.Context, k api.Key, decide func(Live) Step) error
 }
 
@@ -58,8 +58,8 @@ type Options struct {
 	Self string
 	// Grace is how long an entry stays after its proxy has disconnected.
 	Grace time.Duration
-	// Orphan is how long an entry stays whose replica is no more, before it counts as disconnected (default 2 minutes). In this time
-	// its proxy connects to another replica.
+	// Orphan is how long an entry stays after its replica is gone, before it counts as disconnected (default 2 minutes). In this
+	// time its proxy connects to another replica.
 	Orphan time.Duration
 	Log    *slog.Logger
 }
@@ -104,7 +104,7 @@ func New(o Options) *Registrar {
 // SourceName is the name of the source of the problems that the registrar reports.
 const SourceName = "registration"
 
-// Lead makes Run do what only the leader does, until ctx ends.
+// Lead makes Run do the work of the leader, too, until ctx ends.
 func (r *Registrar) Lead(ctx context.Context) {
 	turn := func(since int64) {
 		r.leading.Store(since)
@@ -118,7 +118,7 @@ func (r *Registrar) Lead(ctx context.Context) {
 	turn(0)
 }
 
-// Run registers proxies until ctx ends. What it has registered stays, because its proxies are about to connect to another replica.
+// Run registers proxies until ctx ends. Its registrations stay, because its proxies are about to connect to another replica.
 func (r *Registrar) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := r.look(ctx); err == nil {
@@ -201,7 +201,7 @@ func (r *Registrar) work(ctx context.Context) {
 	}
 }
 
-// situation returns what else than facts the next step about an entry depends on.
+// situation returns the inputs of the next step of an entry besides the facts.
 func (r *Registrar) situation(d *due) Situation {
 	s := Situation{Self: r.o.Self, Start: r.start, Grace: r.o.Grace, Orphan: r.o.Orphan, Seen: d.seen, Now: time.Now(), IsPod: r.isPod}
 	if since := r.leading.Load(); since != 0 {
@@ -242,13 +242,12 @@ func (r *Registrar) step(ctx context.Context, f registration.Facts) {
 	if err == nil && taken.Action != Nothing {
 		r.o.Log.Info("registration", "entry", f.Key.Namespace+"/"+f.Key.Name, "action", taken.Action.String(), "proxy", f.Proxy)
 	}
-	// What was written comes back as a row. If it does not, or it failed, it is looked at again.
+	// A written change comes back as a row. If it does not, or the write failed, the entry is looked at again.
 	d.next = time.Now().Add(d.pause)
 	d.pause = min(2*d.pause, longestPause)
 }
 
-// report makes a problem of an error, in place of that which the entry had before. A nil error ends it. An entry that has changed
-// is no problem.
+// report replaces the problem of an entry by one with the error. A nil error ends the problem. ErrChanged is no problem.
 func (r *Registrar) report(k api.Key, p api.Problem, err error) {
 	was, had := r.problems[k]
 	if reason := reasonOf(k, err); reason != "" {

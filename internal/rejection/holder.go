@@ -14,8 +14,8 @@ import (
 // minPart is the length from which on a part of a text is enough to find it again.
 const minPart = 6
 
-// holder returns the object, and the path of the field, with a text; zero if no object has it, or several have it. Texts that are equal
-// go before those that are only a part. Earlier needles go before later ones.
+// holder returns the object, and the path of the field, with a text; zero if no object has it, or several have it. Equal texts go
+// before texts that are only a part. Earlier needles go before later ones.
 func holder(needles []string, objects []*api.Object) (at api.Key, field string) {
 	for _, fits := range []func(text, needle string) bool{
 		func(text, needle string) bool { return text == needle },

@@ -1,4 +1,4 @@
-// Package rejection finds out why Envoy rejects a resource, and which field of which object the reason is about.
+// Package rejection finds out why Envoy rejects a resource, and the object and the field that the reason is about.
 //
 // Envoy's error text has the cause behind, or before, a dump of the whole resource, and is cut off after some kilobytes. So the cause is
 // taken out of the text; if it was cut off, the validation that was generated for the resource finds the field again. The object is the
@@ -30,7 +30,7 @@ const (
 	cutMark = "...(truncated)"
 )
 
-// Finding is what is known of rejected content. It does not depend on the proxy.
+// Finding describes rejected content: the field at fault, and the objects that it is made of. It does not depend on the proxy.
 type Finding struct {
 	// Objects are the objects that the content is made of, sorted.
 	Objects []api.Key
@@ -47,8 +47,8 @@ func (f Finding) Equal(o Finding) bool {
 	return f.Object == o.Object && f.Field == o.Field && f.Violation == o.Violation && slices.Equal(f.Objects, o.Objects)
 }
 
-// Find finds out what a rejection is about. reason is Envoy's error text, and content the rejected message; nil if it is not known.
-// objects are those that the content is made of.
+// Find finds the object and the field that a rejection is about. reason is Envoy's error text, and content the rejected message;
+// nil if it is not known. objects are the objects that the content is made of.
 func Find(reason string, content proto.Message, objects []*api.Object) Finding {
 	var f Finding
 	for _, o := range objects {
@@ -64,14 +64,14 @@ func Find(reason string, content proto.Message, objects []*api.Object) Finding {
 	return f
 }
 
-// Cause returns the cause in Envoy's error text, as one line. violation stands in for a cause that was cut off.
+// Cause returns the cause in Envoy's error text, as one line. violation replaces a cause that was cut off.
 func Cause(reason, violation string) string {
 	text := strings.TrimSpace(reason)
 	if at := strings.Index(text, constraint); at >= 0 {
 		if inner, complete := parenthesised(text[at+len(constraint):]); complete {
 			return oneLine(path(strings.Split(inner, causedBy)))
 		}
-		text = text[:at] // what follows was cut off
+		text = text[:at] // the rest was cut off
 		return oneLine(instead(text, violation))
 	}
 	at := strings.Index(text, dump)

@@ -18,7 +18,7 @@ import (
 // big is a value that is too long for a header.
 func big() string { return strings.Repeat("a", 20000) }
 
-// dumped is what Envoy 1.40 says of a route configuration with a header value that is too long.
+// dumped is the error text of Envoy 1.40 about a route configuration with a header value that is too long.
 func dumped() string {
 	return "goo.gle/debugstr   \nname: \"31130\"\nvirtual_hosts {\n  request_headers_to_add {\n    header {\n      key: \"x-big\"\n      value: \"" + big() + "\"\n    }\n  }\n}\n" +
 		": Proto constraint validation failed (RouteConfigurationValidationError.VirtualHosts[0]: embedded message failed validation | caused by " +

@@ -69,8 +69,8 @@ func text(v protoreflect.Value) string {
 	return s
 }
 
-// step returns what a message has in a field that a generated validation names, such as "VirtualHosts[0]". It is the zero value if that
-// is not known.
+// step returns the value of the field of a message that a generated validation names, such as "VirtualHosts[0]". It is the zero value
+// if that is not known.
 func step(v protoreflect.Value, name string) protoreflect.Value {
 	m, ok := v.Interface().(protoreflect.Message)
 	if !ok {

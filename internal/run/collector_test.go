@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPaceCollector: what the environment says wins.
+// TestPaceCollector: GOGC of the environment overrides the pace.
 func TestPaceCollector(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(defaultCollector))
 	for said, want := range map[int]int{defaultCollector: collector, 50: 50, -1: -1} {

@@ -38,7 +38,7 @@ type exitError struct {
 
 func (e exitError) Unwrap() error { return e.error }
 
-// Exit makes a command that fails with err exit with a code of its own, for those who tell failures apart by it.
+// Exit makes a command that fails with err exit with a code of its own, so that scripts can distinguish failures.
 func Exit(code int, err error) error { return exitError{err, code} }
 
 // ErrFailed makes a command exit with ExitFailed without an error message, because the command has printed the reason already.

@@ -6,8 +6,8 @@
 // exceeded their time limits. Nothing is started once stopping has begun. Run returns when all actors have ended or the group's
 // time limit is exceeded; its error then names the actors that are still running.
 //
-// Goroutines: one per actor, and those of the HTTP and gRPC servers. All of them end before Run returns, unless an actor ignores
-// its context.
+// Goroutines: one per actor, and the goroutines of the HTTP and gRPC servers. All of them end before Run returns, unless an
+// actor ignores its context.
 package run
 
 import (
@@ -70,7 +70,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(append([]error{cause}, g.stop(started, cause)...)...)
 }
 
-// start starts the actors one after the other. It returns an error if one of them ends in the meantime.
+// start starts the actors one after the other. It returns an error if one of them ends before all are started.
 func (g *Group) start(ctx context.Context, ended chan *running) (started []*running, cause error) {
 	for _, a := range g.actors {
 		select {

@@ -40,7 +40,7 @@ func (j *journal) want(t *testing.T, lines ...string) {
 	}
 }
 
-// obedient runs until it is told to stop, and then takes a while.
+// obedient returns an actor that runs until its context ends, and then takes a while to return.
 func (j *journal) obedient(name string, takes time.Duration) Actor {
 	ready := make(chan struct{})
 	return Actor{Name: name, Ready: ready, Run: func(ctx context.Context) error {
@@ -104,7 +104,7 @@ func TestFirstExitStopsAll(t *testing.T) {
 	}
 }
 
-// TestNeverReady: what comes behind an actor that is not ready is never started, whoever ends.
+// TestNeverReady: actors after one that is not ready are never started, whichever actor ends.
 func TestNeverReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, fails := range []bool{true, false} {
@@ -156,7 +156,7 @@ func TestDeadlines(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		j.want(t, "+a", "-a") // told to stop all the same
+		j.want(t, "+a", "-a") // it is stopped all the same
 	})
 }
 
@@ -185,7 +185,7 @@ func TestCancelledBeforeStart(t *testing.T) {
 	j.want(t)
 }
 
-// free is an address nobody uses at the moment.
+// free is an address that is not in use at the moment.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

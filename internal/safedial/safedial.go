@@ -1,9 +1,9 @@
-// Package safedial makes HTTP clients for addresses that a user of the mesh chose, where somebody else makes the request. So that the user
-// cannot use that one's place in the network, such a client does not connect to addresses that lead back to the host or to its cloud: of
-// loopback and link-local ranges, of metadata services and the like, and those that the operator has blocked.
+// Package safedial makes HTTP clients for requests to addresses that a user of the mesh chose. So that the user cannot use the network
+// position of the program (SSRF), such a client does not connect to addresses that lead back to the host or to its cloud: loopback and
+// link-local ranges, metadata services and the like, and addresses that the operator has blocked.
 //
-// Invariants: What is checked is the address that is connected to, behind all names and redirects, and behind translations to IPv4
-// (addresses.go). There is no proxy, which would connect to what the dialer refuses.
+// Invariants: The check is of the address of the connection, after all names and redirects, and after translations to IPv4
+// (addresses.go). No HTTP proxy is used, because it would connect to addresses that the dialer refuses.
 //
 // The package starts no goroutines.
 package safedial
@@ -31,15 +31,15 @@ const (
 // ErrBlocked is why an address is not connected to.
 var ErrBlocked = errors.New("the address is one of loopback, link-local and the like, or blocked by the operator")
 
-// Options are those of a client.
+// Options are the options of a client.
 type Options struct {
-	// Blocked are addresses that are not connected to, besides those that never are.
+	// Blocked are addresses that a client does not connect to, besides the ones that are always blocked.
 	Blocked []netip.Prefix
 	// Loopback allows loopback addresses.
 	Loopback bool
 	// Timeout is how long connecting may take, and the handshake of TLS after it.
 	Timeout time.Duration
-	// Roots are the certificate authorities to trust; nil for those of the system. Insecure accepts every certificate.
+	// Roots are the certificate authorities to trust; nil for the system's. Insecure accepts every certificate.
 	Roots    *x509.CertPool
 	Insecure bool
 }

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// held is what a slab holds under a key.
+// held is an entry of the model: the slot, the address and the value of an item.
 type held struct {
 	slot uint32
 	item *int

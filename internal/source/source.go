@@ -1,7 +1,7 @@
 // Package source defines the interface between the control plane and the sources of configuration and services.
 //
 // A source runs until it is cancelled and passes batches to a sink. A batch is one atomic change, as far as the source can
-// tell: what changed together arrives together. A source keeps the last good version of an object that it can no longer read,
+// determine: objects that changed together arrive together. A source keeps the last good version of an object that it can no longer read,
 // and reports a Problem, until it knows that the object was removed.
 //
 // Goroutines: none. The package contains types only.
@@ -19,7 +19,7 @@ import (
 // Event is the new version of one object, or its removal.
 type Event struct {
 	Key api.Key
-	// Object is the new version of an object of configuration, and Value that of an object of a Kubernetes cluster. Both are nil
+	// Object is the new version of an object of configuration, and Value the new version of a Kubernetes object. Both are nil
 	// if the object was removed.
 	Object *api.Object
 	Value  kube.Value
@@ -43,7 +43,7 @@ type Batch struct {
 	Source string
 	// Events are the changed objects in key order, each key at most once. They do not include objects that did not change.
 	Events []Event
-	// Problems are the problems that appeared with this batch, and those that were resolved. A problem is reported once when
+	// Problems are the problems that appeared with this batch, and the problems that were resolved. A problem is reported once when
 	// it appears and once when it is resolved.
 	Problems []ProblemEvent
 	// Synced reports that the source has listed everything once. Once true, it stays true.

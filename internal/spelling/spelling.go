@@ -9,7 +9,7 @@ import "strings"
 const longest = 64
 
 // Distance is how many bytes have to be added, dropped or changed to make one word the other. It is bound if that many or more,
-// or if a word is longer than any that somebody has typed.
+// or if a word is longer than any word a person types.
 func Distance(a, b string, bound int) int {
 	if len(a) > longest || len(b) > longest || max(len(a), len(b))-min(len(a), len(b)) >= bound {
 		return bound

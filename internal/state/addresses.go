@@ -20,7 +20,7 @@ type Holder struct {
 	AgeKey
 }
 
-// Compare orders by age, and of one object its name for the address before the allocation.
+// Compare orders by age, and for one object its named address before the allocated one.
 func (h Holder) Compare(o Holder) int {
 	return cmp.Or(h.AgeKey.Compare(o.AgeKey), bytes.Compare(flag(h.Allocated), flag(o.Allocated)))
 }
@@ -104,7 +104,7 @@ func Allocates(o *api.Object) bool {
 		!strings.EqualFold(o.Labels[api.AutoAllocate], "false")
 }
 
-// OwnHosts returns the hosts of a ServiceEntry to which addresses are allocated: those that are no patterns, each once.
+// OwnHosts returns the hosts of a ServiceEntry to which addresses are allocated: its hosts that are not patterns, each once.
 func OwnHosts(o *api.Object) (hosts []string) {
 	spec, _ := o.Spec.(*networking.ServiceEntry)
 	for _, h := range ownNames(spec.GetHosts()) {

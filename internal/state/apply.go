@@ -81,7 +81,7 @@ func (t *Tables) changeProblems(tx *store.Txn, name string, events []source.Prob
 	t.SourceProblems.Set(tx, name, old.With(changes...))
 }
 
-// settle puts the version of an object in force that is of the source with the highest precedence.
+// settle puts the version of an object from the source with the highest precedence in force.
 func (t *Tables) settle(tx *store.Txn, k api.Key) {
 	var holders []string
 	for name := range t.Sources.All() {

@@ -31,8 +31,8 @@ const (
 	ShortClaim
 	// AliasClaim: the object is a Service of type ExternalName, whose name is another name for the host.
 	AliasClaim
-	// MemberClaim: the object is a Service of a name that a Service of another cluster has, too. That one has the ServiceClaim and
-	// decides what the service is.
+	// MemberClaim: the object is a Service with the same name as a Service of another cluster, which has the ServiceClaim and
+	// decides the properties of the service.
 	MemberClaim
 	// NameClaim: the host is the name of the object, a Service of type ExternalName.
 	NameClaim
@@ -52,11 +52,11 @@ func (k ClaimKind) Kind() string {
 }
 
 // Claim is the claim of one object on one host, for one layer. The claims on a host are ordered by kind, then by age, so the order
-// tells which object takes precedence, without reading the objects.
+// decides which object takes precedence, without reading the objects.
 type Claim struct {
 	Kind    ClaimKind
 	Created int64 // in microseconds since 1970
-	// Namespace, Name and Cluster are those of the object. The object of a ServiceClaim with a cluster is a Service.
+	// Namespace, Name and Cluster identify the object. The object of a ServiceClaim with a cluster is a Service.
 	Namespace, Name, Cluster string
 	// Layer is the namespace of the callers that the claim is for; "" for all callers.
 	Layer string
@@ -73,7 +73,7 @@ func (c Claim) Object() api.Key {
 	return api.Key{Kind: kind, Namespace: c.Namespace, Name: c.Name, Cluster: c.Cluster}
 }
 
-// VisibleTo reports whether callers in a namespace see the claim. The namespace "" stands for callers that see only the claims for
+// VisibleTo reports whether callers in a namespace see the claim. The namespace "" means callers that see only the claims for
 // all callers.
 func (c Claim) VisibleTo(namespace string) bool { return c.Layer == "" || c.Layer == namespace }
 
@@ -123,14 +123,14 @@ type Claims struct {
 	Labels  []mesh.Label
 	// ByLocality is true if the object may make the choice of endpoints depend on where the client runs.
 	ByLocality bool
-	// Leader is the cluster of the Service that decides, in a MemberClaim.
+	// Leader is the cluster of the leading Service, in a MemberClaim.
 	Leader string
-	// ByCluster is true for a MemberClaim of a Service that has other addresses than the one that decides. Clients in its cluster
-	// call the service at these.
+	// ByCluster is true for a MemberClaim of a Service that has other addresses than the leading Service. Clients in its cluster
+	// call the service at its own addresses.
 	ByCluster bool
 	// ClusterLocal is true for a MemberClaim of a host whose clients use only the endpoints in their own cluster.
 	ClusterLocal bool
-	// Near tells which endpoints of a service are preferred because they are near the client.
+	// Near is which endpoints of a service are preferred because they are near the client.
 	Near mesh.Nearness
 	// Delegates are the VirtualServices that the object delegates to. A delegate itself has no hosts.
 	Delegates []api.Key
@@ -196,7 +196,7 @@ func (t *Tables) defineClaims(db *store.DB) {
 // declares reports whether the object declares its hosts, as services or with routes for them.
 func (c *Claims) declares() bool { return c.Kind == ServiceClaim || c.Kind == RouteClaim }
 
-// isService reports whether these are the claims of a Service of a Kubernetes cluster that decides what the service of its name is.
+// isService reports whether these are the claims of a Service of a Kubernetes cluster that leads the Services of its name.
 func (c *Claims) isService(k api.Key) bool {
 	return c.Kind == AliasClaim || c.Kind == ServiceClaim && k.Cluster != ""
 }

@@ -18,7 +18,7 @@ import (
 // Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
 // object counts is decided by queries (view/gateway), because it depends on settings and on other objects.
 type Gateways struct {
-	// Servers are what gateways listen for.
+	// Servers are the servers that gateways listen for.
 	Servers store.Table[api.Key, *GatewayServers]
 	// Selectors are the labels of the gateways that serve a Gateway. Selecting lists the Gateways by the first label of their selector, and
 	// Gateways without a selector under no label.
@@ -40,9 +40,9 @@ type Gateways struct {
 	Hosts store.Index[struct{}, omap.Name]
 }
 
-// Admission is what decides whether an object counts. It is zero for an object of a kind that always counts.
+// Admission has the properties that decide whether an object counts. It is zero for an object of a kind that always counts.
 type Admission struct {
-	// ByClass is true for an Ingress, which counts if it is of the class of the mesh. Its gateways are those of the mesh settings.
+	// ByClass is true for an Ingress, which counts if it is of the class of the mesh. Its gateways come from the mesh settings.
 	ByClass bool
 	// Annotated is true if the object has the annotation kubernetes.io/ingress.class, and Annotation is its value.
 	Annotated  bool

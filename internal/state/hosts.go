@@ -11,9 +11,9 @@ import (
 
 // Hosts are indexes of the claims. Each groups hosts by properties of their claims. A host is a fully qualified name or a pattern.
 type Hosts struct {
-	// SeenBy are hosts with a service or routes that only callers in a namespace see; under "", those that all callers see.
+	// SeenBy are hosts with a service or routes that only callers in a namespace see; under "", hosts that all callers see.
 	SeenBy store.Index[string, omap.Name]
-	// ServiceUnder are the public hosts with a service that a pattern covers, RoutesUnder those with routes.
+	// ServiceUnder are the public hosts with a service that a pattern covers, RoutesUnder the public hosts with routes.
 	ServiceUnder, RoutesUnder store.Index[string, omap.Name]
 	// DeclaredIn are hosts with a service or routes, by where they are declared and who sees that.
 	DeclaredIn store.Index[NamespaceLayer, omap.Name]
@@ -24,14 +24,14 @@ type Hosts struct {
 	ForLabel store.Index[ForLabel, omap.Name]
 	// ByDelegate are hosts with rules in a delegate.
 	ByDelegate store.Index[DelegateLayer, omap.Name]
-	// BareIn are hosts of services that callers in a namespace can call by their bare names, or by those of their aliases.
+	// BareIn are hosts of services that callers in a namespace can call by their bare names, or by the bare names of their aliases.
 	BareIn store.Index[string, omap.Name]
 	// Bare are the hosts of one label that ServiceEntries declare. NamesIn are the names of the Services of Kubernetes clusters in a
 	// namespace.
 	Bare    store.Index[struct{}, omap.Name]
 	NamesIn store.Index[string, omap.Name]
 	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder
-	// are the patterns among those of DestinationRules.
+	// are the patterns among the hosts of DestinationRules.
 	ByLocality, ByLocalityUnder store.Index[struct{}, omap.Name]
 	// PreferNear are hosts of services that prefer endpoints which are near in some way.
 	PreferNear store.Index[mesh.Nearness, omap.Name]
@@ -40,8 +40,8 @@ type Hosts struct {
 	// ClusterLocal are the latter.
 	ByCluster, ClusterLocal store.Index[string, omap.Name]
 
-	// DelegatesFor are delegates with rules for callers in a namespace, DelegatesForLabel those with rules for callers that have
-	// a label. Which hosts these rules are for depends on who delegates.
+	// DelegatesFor are delegates with rules for callers in a namespace, DelegatesForLabel delegates with rules for callers
+	// that have a label. Which hosts these rules are for depends on who delegates.
 	DelegatesFor      store.Index[string, api.Key]
 	DelegatesForLabel store.Index[mesh.Label, api.Key]
 }

@@ -16,7 +16,7 @@ import (
 
 // Kube are the objects of Kubernetes clusters. Each cluster is read by one source, so there is one version of each object.
 type Kube struct {
-	// Clusters are the clusters that a Service came from. A cluster stays in it, so that no list of Services is needed to find out.
+	// Clusters are the clusters that ever had a Service. A cluster is never removed, which would need a list of its Services.
 	Clusters store.Table[string, bool]
 	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
 	Services store.Table[api.Key, *kube.Service]
@@ -24,22 +24,22 @@ type Kube struct {
 	Members store.Index[struct{}, api.Key]
 	// Written has the selector of a Service of a file, by the key of the Service.
 	Written store.Index[api.Key, PodLabels]
-	// Slices are the endpoint slices; SlicesOf lists those of a Service, by the key of the Service.
+	// Slices are the endpoint slices; SlicesOf lists the slices of a Service, by the key of the Service.
 	Slices   store.Table[api.Key, *kube.Slice]
 	SlicesOf store.Index[api.Key, api.Key]
 	// HTTPAddresses lists by port the addresses at which a Service has a port for HTTP.
 	HTTPAddresses store.Index[uint32, kube.ServiceAddress]
-	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
+	// SlicesAt lists the slices with an endpoint at an address that may belong to a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
 	// Unselecting lists the Services of a namespace without a selector, whose endpoints are made by hand.
 	Unselecting store.Index[string, api.Key]
 	// SlicesNaming lists the hand-made slices that refer to a pod of their namespace.
 	SlicesNaming store.Index[api.Key, api.Key]
-	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
+	// Pods are the pods; PodsAt lists them by address, except pods on the network of their node.
 	Pods   store.Table[api.Key, *kube.Pod]
 	PodsAt store.Index[ClusterAddress, api.Key]
-	// UnreadyPods has a row for each pod that is not ready. Rows of Pods do not tell it, so that only those who ask for it depend on
-	// it.
+	// UnreadyPods has a row for each pod that is not ready. Rows of Pods do not contain readiness, so that only queries that read it
+	// depend on it.
 	UnreadyPods store.Table[api.Key, bool]
 	// PodsWith lists the pods of a namespace with equal labels, and LabelSets lists the sets of labels of its pods by each label in
 	// them. So the memory for a pod does not grow with the number of its labels.
@@ -52,7 +52,7 @@ type Kube struct {
 	// Secrets are the Secrets that proxies ask for by name and that their accounts may read, and those in a folder, which have no
 	// cluster. There is no row before a Secret was looked for. Rows of this table are in no journal and on no page.
 	Secrets store.Table[api.Key, *kube.Secret]
-	// SecretReaders says of the accounts whose proxies ask for Secrets whether they may read those of their namespace.
+	// SecretReaders has, for each account whose proxies ask for Secrets, whether it may read the Secrets of its namespace.
 	SecretReaders store.Table[connected.Account, Permission]
 }
 
@@ -186,7 +186,7 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 		t.writeEntrance(tx, e.Key, s)
 		if s.Entrance != (kube.Entrance{}) {
 			plain := *s
-			plain.Entrance = kube.Entrance{} // nobody who reads a service depends on it
+			plain.Entrance = kube.Entrance{} // no reader of a Service depends on it
 			s = &plain
 		}
 		write(tx, t.Kube.Services, e.Key, s, ok)
@@ -221,7 +221,7 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 	return true
 }
 
-// applyNamespace writes the change of a namespace. Only if its annotation changes, which is rare, all its Services are written anew.
+// applyNamespace writes the change of a namespace. Only if its annotation changes, which is rare, all its Services are rewritten.
 func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 	was, _ := t.Kube.Namespaces.Peek(e.Key)
 	is, ok := e.Value.(*kube.Namespace)
@@ -271,8 +271,8 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	t.Identities.Set(tx, k, &Identities{Accounts: s.ServiceAccounts, Selector: selector})
 }
 
-// sameName returns the Services of the name and namespace of a Service in all clusters: that of the cluster of the control plane
-// first, then the others in the order of the IDs of their clusters. The first one leads: it decides what the service is, and the
+// sameName returns the Services of the name and namespace of a Service in all clusters: the Service in the control plane's cluster
+// first, then the others in the order of the IDs of their clusters. The first one leads: it decides the properties of the service, and the
 // others are members, which add endpoints and addresses.
 func (t *Tables) sameName(k api.Key) []api.Key {
 	var keys []api.Key
@@ -294,7 +294,7 @@ func (t *Tables) sameName(k api.Key) []api.Key {
 	return keys
 }
 
-// exposeServices writes the claims of a Service and of those of its name in other clusters. k is the key of one of them.
+// exposeServices writes the claims of a Service and of the Services of its name in other clusters. k is the key of one of them.
 func (t *Tables) exposeServices(tx *store.Txn, k api.Key) {
 	if _, ok := t.Kube.Services.Peek(k); !ok {
 		t.Claims.Delete(tx, k)

@@ -14,7 +14,7 @@ func observe(t *state.Tables, k api.Key, v kube.Value) {
 	apply(t, source.Batch{Source: "s", Events: []source.Event{{Key: k, Value: v}}})
 }
 
-// TestNearness checks what decides which endpoints of a Service are preferred: its spec, its annotation, or its namespace, whose
+// TestNearness checks which endpoints of a Service are preferred: by its spec, its annotation, or its namespace, whose
 // annotation may come and change later.
 func TestNearness(t *testing.T) {
 	const namespaceZone = "PreferSameZone"
@@ -83,7 +83,7 @@ func TestServiceBecomesAName(t *testing.T) {
 	}
 }
 
-// TestReadinessOfPods checks that the readiness of a pod is a row of its own, so that only those who ask for it depend on it.
+// TestReadinessOfPods checks that the readiness of a pod is a row of its own, so that only queries that read it depend on it.
 func TestReadinessOfPods(t *testing.T) {
 	tables := state.New(state.Options{})
 	k := api.Key{Kind: kube.KindPod, Namespace: "shop", Name: "a-1", Cluster: "west"}

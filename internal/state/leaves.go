@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// RowsOf returns the rows that an object was split into, and the row whose last change is that of the object. ok is false if there
+// RowsOf returns the rows that an object was split into, and the row that changes whenever the object does. ok is false if there
 // is no such object. It is for the owner of the store.
 func (t *Tables) RowsOf(k api.Key) (split []store.ID, whole store.ID, ok bool) {
 	var tables []rows

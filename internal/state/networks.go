@@ -17,11 +17,11 @@ import (
 )
 
 // Networks are the mesh networks. Which endpoints are in a network and which gateways lead into it are separate rows, because an edit
-// of a gateway does not concern those who look for the network of an endpoint.
+// of a gateway does not concern queries for the network of an endpoint.
 type Networks struct {
 	// Spec are the mesh networks as they are configured, for debug pages. No query reads it.
 	Spec store.Table[struct{}, *meshconfig.MeshNetworks]
-	// Members tell the network of endpoints without a label that names it.
+	// Members map endpoints without a network label to their network.
 	Members store.Table[struct{}, *NetworkMembers]
 	// Gateways are the gateways that the mesh networks name, by network.
 	Gateways store.Table[string, []NetworkGateway]
@@ -39,7 +39,7 @@ type NetworkGateway struct {
 	Port             uint32
 }
 
-// NetworkMembers tells the network of endpoints.
+// NetworkMembers maps endpoints to networks.
 type NetworkMembers struct {
 	clusters map[string]string // networks by cluster
 	blocks   []networkBlock    // the narrowest block first
@@ -54,7 +54,7 @@ func (m *NetworkMembers) equal(o *NetworkMembers) bool {
 	return m == o || maps.Equal(m.clusters, o.clusters) && slices.Equal(m.blocks, o.blocks)
 }
 
-// Of returns the network of an endpoint in a cluster; empty if the mesh networks do not tell. The cluster counts before the address.
+// Of returns the network of an endpoint in a cluster; empty if the mesh networks contain neither. The cluster counts before the address.
 func (m *NetworkMembers) Of(cluster, address string) string {
 	if network := m.clusters[cluster]; network != "" && cluster != "" {
 		return network
@@ -124,7 +124,7 @@ func (t *Tables) writeNetworks(tx *store.Txn, spec *meshconfig.MeshNetworks) {
 	t.Networks.Members.Set(tx, struct{}{}, members)
 }
 
-// add adds endpoints to a network. What another network has already, in the order of names, stays there.
+// add adds endpoints to a network. Endpoints that an earlier network, in the order of names, has already stay there.
 func (m *NetworkMembers) add(network string, e *meshconfig.Network_NetworkEndpoints) {
 	if cluster := e.GetFromRegistry(); cluster != "" && m.clusters[cluster] == "" {
 		m.clusters[cluster] = network
@@ -134,8 +134,8 @@ func (m *NetworkMembers) add(network string, e *meshconfig.Network_NetworkEndpoi
 	}
 }
 
-// NetworkOf returns the network of a workload in a cluster, which its label tells, or else the label of the namespace of the control plane
-// there, or else the mesh networks; empty if nothing tells.
+// NetworkOf returns the network of a workload in a cluster, from its label, or else the label of the control plane's namespace
+// there, or else the mesh networks; empty if none of them names one.
 func (t *Tables) NetworkOf(r store.Reader, labels mesh.Labels, cluster, address string) string {
 	if network, _ := mesh.LabelValue(labels, mesh.NetworkLabel); network != "" {
 		return network

@@ -27,13 +27,13 @@ type WorkloadGroup struct {
 	Hash omap.Hash
 }
 
-// Registered is what a WorkloadEntry that a control plane has made says of its registration.
+// Registered is the registration of a WorkloadEntry that a control plane has made.
 type Registered struct {
 	// Group is the name of the WorkloadGroup.
 	Group string
 	// Controller names the replica that the proxy is, or was, connected to.
 	Controller string
-	// Connected is since when, and Disconnected since when no more; zero while it is connected.
+	// Connected is when the proxy connected, and Disconnected when it disconnected; zero while it is connected.
 	Connected, Disconnected time.Time
 	Health                  connected.HealthState
 }
@@ -65,7 +65,7 @@ func (t *Tables) defineRegistrations(db *store.DB) {
 // does not change.
 func (t *Tables) ControlNamespace() string { return t.options.ControlNamespace }
 
-// RegistersUnverified reports whether proxies that have not shown who they are may ask to be registered. It does not change.
+// RegistersUnverified reports whether unauthenticated proxies may ask to be registered. It does not change.
 func (t *Tables) RegistersUnverified() bool { return t.options.RegisterUnverified }
 
 func (t *Tables) splitWorkloadGroup(tx *store.Txn, o *api.Object, spec *networking.WorkloadGroup) {

@@ -85,7 +85,7 @@ func (e *Endpoints) LabelSets() [][]mesh.Label {
 	return slices.CompactFunc(sets, slices.Equal)
 }
 
-// AnyLabel stands for the labels of a crowded object. No label of a workload has an empty name.
+// AnyLabel represents the labels of a crowded object. No label of a workload has an empty name.
 func AnyLabel() mesh.Label { return mesh.Label{} }
 
 // Identities are the identities of the endpoints of an object that declares a service. Clusters depend on these, and not on the

@@ -11,7 +11,7 @@ import (
 // Permission says whether a service account may read the Secrets of its namespace.
 type Permission struct {
 	Allowed bool
-	// Trouble is why this is not known; empty if it is.
+	// Trouble is why the permission is not known; empty if it is.
 	Trouble string
 }
 
@@ -30,7 +30,7 @@ func (p *permitted) Same(v kube.Value) bool {
 	return ok && *o == *p
 }
 
-// PermissionEvent is the event that the permission of a service account was found out. nil means that nothing is known of it any more.
+// PermissionEvent is the event of a new permission of a service account. nil means that its permission is not known any more.
 func PermissionEvent(of connected.Account, p *Permission) source.Event {
 	e := source.Event{Key: api.Key{Kind: kindPermission, Namespace: of.Namespace, Name: of.Name}}
 	if p != nil {

@@ -24,19 +24,19 @@ type Security struct {
 	// Authorizations are the AuthorizationPolicies, and Authentications the RequestAuthentications.
 	Authorizations  store.Table[api.Key, *AuthorizationPolicy]
 	Authentications store.Table[api.Key, *RequestAuthentication]
-	// Selections are the policies of both kinds by whom they select. ForAll lists those of a namespace that select all workloads, and
-	// ByLabel the others by the first label of their selector.
+	// Selections are the selectors of the policies of both kinds. ForAll lists the policies of a namespace that select all workloads,
+	// and ByLabel the others by the first label of their selector.
 	Selections store.Table[api.Key, Selection]
 	ForAll     store.Index[string, api.Key]
 	ByLabel    store.Index[LabelIn, SelectingPolicy]
-	// CustomForAll lists the policies of a namespace with the action CUSTOM that may apply to all workloads, and CustomSelecting those
-	// with a selector.
+	// CustomForAll lists the policies of a namespace with the action CUSTOM that may apply to all workloads, and CustomSelecting such
+	// policies with a selector.
 	CustomForAll, CustomSelecting store.Index[string, api.Key]
 	// FetchingForAll and FetchingSelecting list RequestAuthentications likewise whose keys proxies may fetch from services.
 	FetchingForAll, FetchingSelecting store.Index[string, api.Key]
 	// Providers are the extension providers of the mesh configuration that decide about requests, by name.
 	Providers store.Table[string, *meshconfig.MeshConfig_ExtensionProvider]
-	// KeySets are the key sets that were fetched, or that could not be, by what names them.
+	// KeySets are the key sets that were fetched, or could not be fetched, by their source.
 	KeySets store.Table[KeySource, KeySet]
 	// WantedKeys lists, under the empty key, the key sets that must be fetched.
 	WantedKeys store.Index[struct{}, WantedKeySet]
@@ -60,14 +60,14 @@ type RequestAuthentication struct {
 
 // Selection says which workloads a policy selects.
 type Selection struct {
-	// Labels are those that a workload must have. If there are none, the policy selects all workloads of its namespace, or of the mesh
+	// Labels are the labels that a workload must have. If there are none, the policy selects all workloads of its namespace, or of the mesh
 	// if its namespace is the root namespace.
 	Labels mesh.Labels
 	// Targeted is true if the policy names targets, so it selects no sidecars.
 	Targeted bool
 }
 
-// SelectingPolicy is a policy with a selector. It names the labels, so that nobody must read a row to see whether they fit.
+// SelectingPolicy is a policy with a selector. It contains the labels, so that matching them reads no row.
 type SelectingPolicy struct {
 	Key    api.Key
 	Labels mesh.Labels
@@ -87,7 +87,7 @@ func (p SelectingPolicy) AppendTo(b []byte) []byte {
 	return b
 }
 
-// KeySource names a key set that must be fetched: by its address, or by the issuer that tells the address. Timeout is how long an
+// KeySource names a key set that must be fetched: by its address, or by the issuer that publishes the address. Timeout is how long an
 // attempt may take; 0 for the default.
 type KeySource struct {
 	URL, Issuer string
@@ -131,8 +131,8 @@ func (k KeySource) Shown() string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// FetchedByProxy returns the address from which a proxy may fetch the keys of a rule, and who fetches them if it does not see the service
-// there; false if that is not left to proxies.
+// FetchedByProxy returns the address from which a proxy may fetch the keys of a rule, and the fetcher if it does not see the service
+// there; false if proxies do not fetch the keys.
 func (t *Tables) FetchedByProxy(rule *security.JWTRule) (address string, only, ok bool) {
 	if t.options.KeyFetcher == mesh.ControlPlaneFetches || rule.GetJwks() != "" || rule.GetJwksUri() == "" {
 		return "", false, false
@@ -155,7 +155,7 @@ func KeySourceOf(rule *security.JWTRule) (KeySource, bool) {
 // kindKeySet is the kind of the events about key sets. They have no object.
 const kindKeySet = "KeySet"
 
-// FetchedKeys is what was fetched of a key set, as the value of an event.
+// FetchedKeys is the result of fetching a key set, as the value of an event.
 type FetchedKeys struct {
 	Source KeySource
 	KeySet KeySet
@@ -170,7 +170,7 @@ func (f *FetchedKeys) Same(v kube.Value) bool {
 	return ok && *o == *f
 }
 
-// KeySetEvent is the event that a key set was fetched, or that an attempt failed. A nil set means that nothing is known of it any more.
+// KeySetEvent is the event that a key set was fetched, or that an attempt failed. A nil set removes its row.
 func KeySetEvent(k KeySource, set *KeySet) source.Event {
 	e := source.Event{Key: api.Key{Kind: kindKeySet, Cluster: k.Timeout.String(), Namespace: k.Issuer, Name: k.URL}}
 	if set != nil {
@@ -179,7 +179,7 @@ func KeySetEvent(k KeySource, set *KeySet) source.Event {
 	return e
 }
 
-// applyKeySet writes what is known of a key set. It reports whether the event is about one.
+// applyKeySet writes the row of a key set. It reports whether the event is about one.
 func (t *Tables) applyKeySet(tx *store.Txn, e source.Event) bool {
 	if e.Key.Kind != kindKeySet {
 		return false
@@ -193,7 +193,7 @@ func (t *Tables) applyKeySet(tx *store.Txn, e source.Event) bool {
 	return true
 }
 
-// KeySet is what is known of a key set that is fetched.
+// KeySet is the state of a key set that is fetched.
 type KeySet struct {
 	// Keys is the last good key set, as JSON; empty if none was fetched yet.
 	Keys string

@@ -23,9 +23,9 @@ type Sidecar struct {
 	// listener with a port.
 	Egress []Egress
 	Plain  bool
-	// All is true if the Sidecar restricts nothing, so its proxies see what they would see without it.
+	// All is true if the Sidecar restricts nothing, so its proxies see the same as without it.
 	All bool
-	// Ingress are the ports on which its workloads serve. If it is empty, services tell the ports.
+	// Ingress are its ingress listeners. If it is empty, services decide the ports of its workloads.
 	Ingress []Ingress
 	// Pool limits connections to the applications of its workloads. If it is nil, the rules for their services do.
 	Pool *networking.ConnectionPoolSettings
@@ -66,7 +66,7 @@ func (i Import) Covers(namespace, host, client string) bool {
 type Egress struct {
 	// Port is the port of the listener; 0 for all ports without a listener of their own.
 	Port uint32
-	// Protocol is the protocol of the listener if Declared is true. Otherwise the ports of the services tell the protocol.
+	// Protocol is the protocol of the listener if Declared is true. Otherwise the ports of the services decide the protocol.
 	Protocol mesh.Protocol
 	Declared bool
 	// IP is the address of the listener; empty for the addresses of its services. Bound is true if the listener has a socket there.
@@ -87,7 +87,7 @@ func (e Egress) Admits(namespace, host, client string) bool {
 	return slices.ContainsFunc(e.Imports, covers) && !slices.ContainsFunc(e.Excludes, covers)
 }
 
-// Ingress is an ingress listener of a Sidecar: a port on which its workloads serve.
+// Ingress is an ingress listener of a Sidecar: a port that its workloads serve.
 type Ingress struct {
 	Number   uint32
 	Protocol mesh.Protocol

@@ -17,7 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// kind tells how objects of one kind are written.
+// kind has the functions that write the rows of objects of one kind.
 type kind struct {
 	// split writes the rows of an object.
 	split func(tx *store.Txn, o *api.Object)
@@ -81,7 +81,7 @@ func (t *Tables) splitSidecar(tx *store.Txn, o *api.Object, spec *networking.Sid
 	t.Sidecars.Set(tx, o.Key, t.sidecar(o, spec))
 }
 
-// exposeServiceEntry writes the claims of a ServiceEntry. None of its other rows depends on who sees it.
+// exposeServiceEntry writes the claims of a ServiceEntry. None of its other rows depends on its exportTo.
 func (t *Tables) exposeServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
 	t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, settings.ServiceExportTo), near)
@@ -99,7 +99,7 @@ func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []stri
 
 func age(o *api.Object) int64 { return o.Created.UnixMicro() }
 
-// layers returns the namespaces that see an object; "" stands for all.
+// layers returns the namespaces that see an object; "" means all.
 func (t *Tables) layers(exportTo []string, namespace string, otherwise settings.Setting) []string {
 	if len(exportTo) == 0 {
 		exportTo = t.ExportTo(otherwise).Items()
@@ -208,8 +208,8 @@ func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
 }
 
 // readEndpoint fills in the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec. likely are sets of
-// labels that the endpoint may have: those that it had before, and those of its neighbour in a list. Making a set anew is most of the
-// work otherwise, in a list of thousands of which one has changed.
+// labels that the endpoint may have: its previous labels, and the labels of its neighbour in a list. Building new sets would be most
+// of the work in a list of thousands of endpoints, one of them changed.
 func readEndpoint(e *mesh.Endpoint, w *networking.WorkloadEntry, labels map[string]string, likely ...mesh.Labels) {
 	e.Address, e.Ports, e.Weight, e.ServiceAccount = w.Address, w.Ports, w.Weight, w.ServiceAccount
 	all := w.Labels

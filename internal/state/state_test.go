@@ -108,7 +108,7 @@ func TestPositionsAndProblemsAreApart(t *testing.T) {
 	b.Problems = []source.ProblemEvent{{Problem: api.Problem{Object: o.Key, Severity: api.Warning, Reason: "r"}}}
 	tx := tables.DB.Begin()
 	tables.Apply(tx, b)
-	if _, touched := tx.Commit(); len(touched) != 4 { // what the source holds, the position, the problem, and which sources have some
+	if _, touched := tx.Commit(); len(touched) != 4 { // the object of the source, the position, the problem, and the sources with problems
 		t.Errorf("%d rows changed", len(touched))
 	}
 	if p, _ := tables.Positions.Peek(o.Key); p.Line != 7 {

@@ -1,11 +1,11 @@
 // Package state defines all tables and indexes of the mesh, and writes the objects of sources into them.
 //
-// It splits each object into several rows by their readers: the hosts that it is about (claims), the description of a service,
+// It splits each object into several rows by their readers: its hosts (claims), the description of a service,
 // its endpoints, its rules. A query that reads one of these rows does not run when another one changes. Apply writes a batch of
 // a source inside the transaction of the caller.
 //
 // Invariants: rows are immutable. Their comparison is exact and cheap. A batch that changes no row writes nothing. If several
-// sources have the same object, that of the source with the highest precedence is in force.
+// sources have the same object, the object of the source with the highest precedence is in force.
 //
 // The package starts no goroutines. Only the owner of the store may call functions that write. It exports more than 60 names, because
 // each table has a type of rows, which queries of many packages read.
@@ -40,13 +40,13 @@ type Options struct {
 	Ranges mesh.Ranges
 	// ControlNamespace is the namespace of the control plane in the cluster whose configuration it reads; empty if it reads none.
 	ControlNamespace string
-	// RegisterUnverified is true if proxies that have not shown who they are may ask to be registered.
+	// RegisterUnverified is true if unauthenticated proxies may ask to be registered.
 	RegisterUnverified bool
 	// Compliance restricts the TLS of proxies.
 	Compliance compliance.Policy
 	// ScopeGateways is true if Gateways are for gateways of their own namespace only.
 	ScopeGateways bool
-	// KeyFetcher is who fetches the keys of tokens that have an address (jwksUri).
+	// KeyFetcher fetches the keys of tokens that have an address (jwksUri).
 	KeyFetcher mesh.KeyFetcher
 }
 
@@ -74,7 +74,7 @@ type Tables struct {
 	// Sources are the states of the sources themselves.
 	Sources store.Table[string, Source]
 
-	// Claims are the hosts that objects are about.
+	// Claims are the hosts that objects claim.
 	Claims store.Table[api.Key, *Claims]
 	// ByHost lists the claims on a host or host pattern, in order of precedence.
 	ByHost store.Index[string, Claim]

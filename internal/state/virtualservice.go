@@ -15,7 +15,7 @@ import (
 )
 
 // VirtualService is the routes of an object. The hosts of its destinations are fully qualified names, and the gateways of its matches have
-// the form NAMESPACE/NAME. Hosts are those for traffic of sidecars.
+// the form NAMESPACE/NAME. Hosts are the hosts for traffic of sidecars.
 type VirtualService struct {
 	Object api.Key
 	Hosts  []string
@@ -36,7 +36,7 @@ func (v *VirtualService) Destinations() func(yield func(*networking.Destination)
 	return destinations(v.Spec)
 }
 
-// DelegateOf returns the key of the delegate that a rule names. namespace is that of the object with the rule.
+// DelegateOf returns the key of the delegate that a rule names. namespace is the namespace of the object with the rule.
 func DelegateOf(d *networking.Delegate, namespace string) api.Key {
 	if d.Namespace != "" {
 		namespace = d.Namespace

@@ -1,5 +1,5 @@
-// Package statefile stores what a control plane outside Kubernetes must remember: files in its state folder, such as the key of the
-// certificate authority.
+// Package statefile stores the persistent state of a control plane outside Kubernetes: files in its state folder, such as the key
+// of the certificate authority.
 //
 // Invariants: Only the user who runs the program can read a file, unless it is public. A file is written whole or not at all. Several
 // programs may use one folder: of two that create a file, one does, and both have the same content.
@@ -68,7 +68,7 @@ func (d Dir) read(name string, forbidden fs.FileMode, trouble string) ([]byte, e
 
 // Create returns the content of a file. If there is none, make makes the content, and the file is created.
 func (d Dir) Create(name string, make func() ([]byte, error)) ([]byte, error) {
-	for range 3 { // another program may create or remove it meanwhile
+	for range 3 { // another program may create or remove it in between
 		content, err := d.Read(name)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return content, err

@@ -1,9 +1,9 @@
-// Package status tells the users of a cluster, on the objects themselves, what the control plane makes of them: whether it accepts
-// an object, what it ignores of it, and on how many of the proxies that need it the object is in force.
+// Package status reports to the users of a cluster, in the statuses of objects, whether the control plane accepts an object, which
+// parts it ignores, and on how many of the proxies that need it the object is in force.
 //
 // One replica writes statuses: the leader. A Writer follows the versions of the objects in force and their problems as the graph
 // computes them, so it looks at an object only when one of them changes, and again while proxies have not acknowledged it. A status
-// is written when it differs from the one that the object has, so a writer that starts writes only what has changed meanwhile.
+// is written when it differs from the one that the object has, so a writer that starts writes only statuses that are out of date.
 //
 // Invariants: A status is written only for the generation that it is about. Writing a status changes nothing that the control plane
 // reads. Conditions of others stay as they are.
@@ -19,7 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/live"
 )
 
-// Status is what the control plane writes to the status of an object.
+// Status is the content that the control plane writes to the status of an object.
 type Status struct {
 	Conditions []Condition
 	Messages   []Message

@@ -25,7 +25,7 @@ var (
 	warning = api.Problem{Severity: api.Warning, Field: "spec.http[0]", Reason: "is never reached"}
 )
 
-// TestOf states what users read in each situation.
+// TestOf has the expected status for each situation.
 func TestOf(t *testing.T) {
 	for _, c := range []struct {
 		name     string

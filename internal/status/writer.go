@@ -56,10 +56,10 @@ type due struct {
 	since, next time.Time
 }
 
-// facts are what the status of an object depends on.
+// facts are the inputs of the status of an object.
 type facts struct {
 	key api.Key
-	// generation is that of the latest version of the object, which may be refused. It is 0 for an object of a file.
+	// generation is the generation of the latest version of the object, which may be refused. It is 0 for an object of a file.
 	generation int64
 	problems   []api.Problem
 	live       live.Status
@@ -84,7 +84,7 @@ func factsAbout(v *push.View, streams []server.Status, k api.Key) (facts, bool) 
 // New returns a writer.
 func New(o Options) *Writer { return &Writer{o: o} }
 
-// Run writes statuses until ctx ends. It starts from nothing each time it is called: another replica may have written meanwhile.
+// Run writes statuses until ctx ends. It starts from nothing each time it is called: another replica may have written since the last call.
 func (w *Writer) Run(ctx context.Context) {
 	w.problems, w.versions, w.due = state.Problems{}, class.Versions{}, map[api.Key]*due{}
 	again := time.NewTicker(period)
@@ -104,7 +104,7 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// look finds what has changed, and the facts about some objects that are due.
+// look finds the objects whose version or problems have changed, and returns the facts about some objects that are due.
 func (w *Writer) look(ctx context.Context) ([]facts, error) {
 	streams := w.o.Streams.Streams()
 	type seen struct {
@@ -162,7 +162,7 @@ func (w *Writer) touch(k api.Key, now time.Time) {
 	}
 }
 
-// next returns the objects to look at now, those that wait longest first.
+// next returns the objects to look at now, the ones that wait longest first.
 func (w *Writer) next(now time.Time) []api.Key {
 	var list []api.Key
 	for k, d := range w.due {

@@ -76,8 +76,8 @@ func (x *index[G, M]) Peek(g G) omap.Map[M, omap.Unit] {
 	return gr.Members()
 }
 
-// change counts the entries that a changed row no longer contributes and those that it contributes now. Most changes of a row
-// with many entries leave the first and the last entries as they are. Comparing these is far cheaper than counting them.
+// change counts the entries that a changed row no longer contributes and the entries that it newly contributes. Most changes of a
+// row with many entries leave the first and the last entries as they are. Comparing these is far cheaper than counting them.
 func (f *feed[K, V, G, M]) change(tx *Txn, k K, old, new *V) {
 	switch {
 	case old == nil && new != nil:

@@ -7,7 +7,7 @@ import (
 )
 
 // Snapshot holds all rows at one revision. It is immutable: any goroutine may load it into a store of its own and evaluate
-// there what would follow if a row were different.
+// there the results if a row were different.
 type Snapshot struct {
 	Revision Revision
 	tables   []frozen

@@ -5,7 +5,7 @@
 //
 // Invariants:
 //   - A write of an equal value does nothing. A commit that contains only such writes does not advance the revision.
-//   - Readers see one revision, because nobody reads between Begin and Commit.
+//   - Readers see one revision, because no goroutine reads between Begin and Commit.
 //   - A leaf is one row or one index group, present or absent. It keeps its ID while it is present and until every cell that
 //     read it has been released.
 //
@@ -99,11 +99,11 @@ func (db *DB) Revision() Revision { return db.rev }
 // Describe returns a description of a leaf.
 func (db *DB) Describe(id ID) LeafInfo { return db.spaces[id.Space()].describe(id.Slot()) }
 
-// Release tells the store that no cell depends on the leaf any longer. If the leaf is absent, its slot is freed.
+// Release marks the leaf as one that no cell depends on any longer. If the leaf is absent, its slot is freed.
 func (db *DB) Release(id ID) { db.spaces[id.Space()].release(id.Slot()) }
 
 // InUse reports whether the ID identifies a row or group that exists, or an absent one that was read. Tests check with it that
-// every leaf on which a cell depends is in use.
+// every leaf that a cell depends on is in use.
 func (db *DB) InUse(id ID) bool {
 	s := id.Space()
 	return s < len(db.spaces) && db.spaces[s].describe(id.Slot()).Key != nil
@@ -128,7 +128,7 @@ type Txn struct {
 // settler is an index that the commit changes.
 type settler interface{ settle(tx *Txn) }
 
-// Begin opens a commit. Only one commit may be open, and nobody may read until it is committed.
+// Begin opens a commit. Only one commit may be open, and no goroutine may read until it is committed.
 func (db *DB) Begin() *Txn {
 	if db.open {
 		panic("store: a commit is already open")

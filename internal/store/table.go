@@ -10,7 +10,7 @@ type Table[K comparable, V any] interface {
 	Get(r Reader, k K) (V, bool)
 	// Peek returns a row without recording a read. It is for the writer, which needs it to prepare a commit, and for debug pages.
 	Peek(k K) (V, bool)
-	// Leaf returns the ID of a row, present or absent. ok is false if the row does not exist and nobody has read it.
+	// Leaf returns the ID of a row, present or absent. ok is false if the row does not exist and no cell has read it.
 	Leaf(k K) (id ID, ok bool)
 	// All yields the rows in no particular order. It is for the writer, debug pages and tests.
 	All() iter.Seq2[K, V]
@@ -20,7 +20,7 @@ type Table[K comparable, V any] interface {
 	Set(tx *Txn, k K, v V)
 	// Delete deletes a row, if it exists.
 	Delete(tx *Txn, k K)
-	// OmitFromJournal keeps the table's changes out of the journal. It is for tables of what connected clients do: their
+	// OmitFromJournal keeps the table's changes out of the journal. It is for tables about connected clients: their
 	// changes are not part of the history of the configuration, and would push that out of the journal.
 	OmitFromJournal()
 }

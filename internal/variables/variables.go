@@ -15,13 +15,13 @@ import (
 // Variable is an environment variable. A name that ends with a star means all names with that prefix.
 type Variable struct {
 	Name string
-	// Exactly one of Does and Lacks is set: the effect of the variable, or the reason why it has none.
+	// Does is the effect of the variable, or Lacks the reason why it has none; exactly one is set.
 	Does, Lacks string
 	// Usual is the value without a remark; if it is empty, values that disable a feature have none.
 	Usual string
 }
 
-// Disabled are the values that disable a feature, so that nobody needs to know that they have no effect.
+// Disabled are the values that disable a feature. They need no remark that the variable has no effect.
 func Disabled() []string { return []string{"", "0", "false", "{}"} }
 
 // Is reports whether the variable has a name.
@@ -70,7 +70,7 @@ func Vain(table []Variable, environ []string, prefixes ...string) (remarks []str
 	return remarks
 }
 
-// ofService reports whether Kubernetes sets a variable to tell the address of a Service.
+// ofService reports whether Kubernetes sets a variable to the address of a Service.
 func ofService(name string) bool {
 	return strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") || strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_")
 }

@@ -38,7 +38,7 @@ func ReadGroup(file string, text []byte, namespace, name string) (*api.Object, e
 	return nil, fmt.Errorf("%s has %d WorkloadGroups%s; choose one with --name and --namespace", file, len(found), called(namespace, name))
 }
 
-// mistakes are why an API server would refuse a document.
+// mistakes are the reasons for which an API server would refuse a document.
 func mistakes(file string, d api.Document) (errs []error) {
 	problems := d.Problems
 	if d.Object != nil {
@@ -63,7 +63,7 @@ func called(namespace, name string) string {
 	return text
 }
 
-// Group is what a WorkloadGroup is made of.
+// Group has the fields of a WorkloadGroup.
 type Group struct {
 	Name, Namespace, ServiceAccount string
 	// Labels, Annotations and Ports are NAME=VALUE each.

@@ -1,10 +1,10 @@
-// Package vm makes the files with which a virtual machine joins a mesh: those that `istioctl x workload entry configure` makes, under the
-// same names and with the same content, so that agents of Istio can be configured with them, too.
+// Package vm makes the files with which a virtual machine joins a mesh. They have the names and the content of the files that
+// `istioctl x workload entry configure` makes, so that agents of Istio can be configured with them, too.
 //
 //   - cluster.env: variables of the agent and of the capture of traffic
 //   - mesh.yaml: the part of the mesh configuration that is about proxies
 //   - root-cert.pem: the roots that vouch for the control plane
-//   - istio-token: the token with which the agent shows who it is for the first time
+//   - istio-token: the token with which the agent authenticates for the first time
 //   - hosts: the address of the control plane, for /etc/hosts
 //
 // The package is pure: facts go in, files come out. It starts no goroutines.
@@ -33,9 +33,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// Facts are what the files follow from.
+// Facts are the input for the files.
 type Facts struct {
-	// Group is the name of the WorkloadGroup, and Spec what it says.
+	// Group is the name of the WorkloadGroup, and Spec its content.
 	Group, Namespace string
 	Spec             *networking.WorkloadGroup
 	// Mesh is the configuration of the mesh.
@@ -43,13 +43,13 @@ type Facts struct {
 	// ControlNamespace is the namespace of the control plane, and Revision its revision; empty for the default one.
 	ControlNamespace, Revision string
 	// Discovery is the address of the control plane; empty for the name of its service. Ingress are addresses at which machines reach that
-	// service, such as those of a gateway.
+	// service, such as the addresses of a gateway.
 	Discovery string
 	Ingress   []string
 	ClusterID string
 	// Register makes the proxy ask for a WorkloadEntry, and DNS makes it answer DNS queries.
 	Register, DNS bool
-	// InternalIP is the address of the machine, as the mesh reaches it; ExternalIP another one that leads there. Both may be empty.
+	// InternalIP is the address of the machine, as the mesh reaches it; ExternalIP another address that leads to the machine. Both may be empty.
 	InternalIP, ExternalIP string
 	Token, Roots           []byte
 }
@@ -80,7 +80,7 @@ func Account(s *networking.WorkloadGroup) string {
 	return cmp.Or(s.GetTemplate().GetServiceAccount(), "default")
 }
 
-// Files returns the files, and remarks about what has no effect or is still to be done.
+// Files returns the files, and remarks about settings without effect and steps still to be done.
 func Files(f Facts) ([]File, []string, error) {
 	if err := f.check(); err != nil {
 		return nil, nil, err
@@ -105,7 +105,7 @@ func Files(f Facts) ([]File, []string, error) {
 // proxyAnnotation is the annotation with settings of the agent.
 const proxyAnnotation = "proxy.istio.io/config"
 
-// annotate merges the settings of the group over those of the mesh.
+// annotate merges the settings of the group over the settings of the mesh.
 func (f *Facts) annotate() error {
 	text := f.Spec.GetMetadata().GetAnnotations()[proxyAnnotation]
 	var layer meshconfig.ProxyConfig
@@ -149,7 +149,7 @@ func (f Facts) check() error {
 	return errors.Join(errs...)
 }
 
-// revised reports whether the control plane is one beside the default one.
+// revised reports whether the control plane has a revision other than the default.
 func (f Facts) revised() bool { return f.Revision != "" && f.Revision != "default" }
 
 // service is the DNS name of the control plane.
@@ -161,7 +161,7 @@ func (f Facts) service() string {
 	return name + "." + f.ControlNamespace + ".svc"
 }
 
-// discovery is the address of the control plane. That of the mesh configuration counts if it is not the built-in one.
+// discovery is the address of the control plane. The address in the mesh configuration counts if it is not the built-in default.
 func (f Facts) discovery() string {
 	configured := f.Mesh.GetDefaultConfig().GetDiscoveryAddress()
 	if configured == api.DefaultMesh().GetDefaultConfig().GetDiscoveryAddress() {
@@ -189,7 +189,7 @@ func (f Facts) hosts() (text []byte, remarks []string) {
 	return text, remarks
 }
 
-// labels are those of the workload.
+// labels are the labels of the workload.
 func (f Facts) labels() map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, f.Spec.GetTemplate().GetLabels())
@@ -226,7 +226,7 @@ func (f Facts) metadata() map[string]string {
 	return m
 }
 
-// ports are those of the template, as JSON; empty if there are none.
+// ports are the ports of the template, as JSON; empty if there are none.
 func (f Facts) ports() string {
 	type port struct {
 		Name     string `json:"name,omitempty"`
@@ -245,7 +245,7 @@ func (f Facts) ports() string {
 	return string(text)
 }
 
-// inbound are the ports at which inbound traffic is captured: those of the template, or all.
+// inbound are the ports at which inbound traffic is captured: the ports of the template, or all.
 func (f Facts) inbound() string {
 	var list []string
 	for _, port := range slices.Sorted(maps.Values(f.Spec.GetTemplate().GetPorts())) {
@@ -286,7 +286,7 @@ func Quote(value string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(value) + `"`
 }
 
-// mesh returns mesh.yaml: what differs from the built-in ProxyConfig, and what the machine needs beside that.
+// mesh returns mesh.yaml: the differences from the built-in ProxyConfig, and the settings that the machine needs beside them.
 func (f Facts) mesh() ([]byte, error) {
 	p := proto.CloneOf(f.Mesh.GetDefaultConfig())
 	if p == nil {

@@ -48,7 +48,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// made returns the files that follow from the input.
+// made returns the files that are made from the input.
 func made(t *testing.T, input []txtar.File) (files []txtar.File) {
 	t.Helper()
 	var f Facts
@@ -79,7 +79,7 @@ func made(t *testing.T, input []txtar.File) (files []txtar.File) {
 	return files
 }
 
-// TestQuote: a shell reads what was written.
+// TestQuote: a shell reads the quoted text back unchanged.
 func TestQuote(t *testing.T) {
 	for _, text := range []string{"", "a b", `{"a":"b"}`, "it's", "'`$HOME\\\"", `\`} {
 		out, err := exec.CommandContext(t.Context(), "sh", "-c", "A="+Quote(text)+`; printf %s "$A"`).Output()

@@ -14,10 +14,10 @@ import (
 	"sync"
 )
 
-// apartEnv asks the program for a part of a measurement that needs a process of its own, and for nothing else.
+// apartEnv makes the program run only a part of a measurement, which needs a process of its own.
 const apartEnv = "PILOT_BENCH_APART"
 
-// apartTask is such a part: one of them is set.
+// apartTask is such a part: exactly one field is set.
 type apartTask struct {
 	Retained  *retainedTask
 	Clients   *clientsTask
@@ -32,7 +32,7 @@ type process struct {
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	stderr bytes.Buffer
-	// reading is a goroutine that waits for what the process says; it ends with the process at the latest.
+	// reading is a goroutine that waits for output of the process; it ends with the process at the latest.
 	reading sync.WaitGroup
 }
 
@@ -61,7 +61,7 @@ func (b *bench) apart(t apartTask) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// line waits for the next line of what the process says.
+// line waits for the next line of output of the process.
 func (p *process) line() (string, error) {
 	text, err := p.stdout.ReadString('\n')
 	return strings.TrimSpace(text), err
@@ -107,13 +107,13 @@ func runApart(ctx context.Context, task string) error {
 	return errors.New(apartEnv + " names no task")
 }
 
-// clientsTask is a fleet of settled clients, so that what a server needs can be told from what they need.
+// clientsTask is a fleet of settled clients in a process of its own, so that the server's CPU time can be measured without theirs.
 type clientsTask struct {
 	Addr           string // of the server
 	Streams, Conns int
 }
 
-// run says "settled" when the clients have all they asked for, and what they have received since when in ends.
+// run prints "settled" when the clients have all they asked for. When in ends, it prints how many resources and removals came since then.
 func (t clientsTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	conns, err := dial(t.Addr, 1)
 	if err != nil {

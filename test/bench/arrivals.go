@@ -8,9 +8,9 @@ import (
 	"io"
 )
 
-// What the process of an arrivalsTask says.
+// The output of the process of an arrivalsTask.
 const (
-	saysLearned = "learned" // it knows what its clients ask for
+	saysLearned = "learned" // it knows the subscriptions of its clients
 	saysBegun   = "begun"   // every client has received something
 	saysSettled = "settled" // every client has all it asked for, and all have left
 )
@@ -22,7 +22,7 @@ type arrivalsTask struct {
 	First     int    // the number of the first client
 }
 
-// run learns what the clients ask for. Then each line of in is the address of a server that they come to.
+// run learns the subscriptions of the clients. Then each line of in is the address of a server that they connect to.
 func (t arrivalsTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	scripts, err := t.learn(ctx)
 	if err != nil {
@@ -85,8 +85,8 @@ func (b *bench) arrivals(services, first int) (*process, error) {
 	return clients, nil
 }
 
-// come lets the clients come to a server. The channel yields one value: nil when every client has received something, or why this
-// will not happen. Nobody else may read what the process says before.
+// come lets the clients come to a server. The channel yields one value: nil when every client has received something, or the
+// error that prevents it. Until then the caller must not read the output of the process.
 func (p *process) come(addr string) (<-chan error, error) {
 	if _, err := fmt.Fprintln(p.stdin, addr); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// recording is what a stream was sent, by type, as it was on the wire.
+// recording has the messages that a stream was sent, by type, as they were on the wire.
 type recording struct {
 	mu       sync.Mutex
 	messages [resource.Types][][]byte
@@ -24,7 +24,7 @@ func (r *recording) add(t resource.Type, message []byte) {
 }
 
 // bare is a gRPC server with the product's settings and nothing behind it: it answers the first request for a type with
-// a recording. What a stream retains there is what grpc-go and the client need.
+// a recording. The memory that a stream retains there is the part of grpc-go and the client.
 type bare struct {
 	rpc   *grpc.Server
 	addr  string

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bench is a run of the benchmark: what was measured so far, and what cases share.
+// bench is a run of the benchmark: the figures measured so far, and the state that cases share.
 type bench struct {
 	options
 	ctx context.Context //nolint:containedctx // one per process; cases look at it in pauses
@@ -37,7 +37,7 @@ type scriptsKey struct {
 // wide are the namespaces of the 20 classes most cases use: each sees everything.
 const wide = 20
 
-// experiment is one case: a name, and what it does.
+// experiment is one case: its name, a description, and the function that runs it.
 type experiment struct {
 	name, what string
 	run        func(b *bench) error
@@ -77,7 +77,7 @@ func experiments() []experiment {
 	}
 }
 
-// all runs the cases that are asked for. One that cannot run does not stop the others.
+// all runs the selected cases. A case that cannot run does not stop the others.
 func (b *bench) all() error {
 	var failed []error
 	n := 0

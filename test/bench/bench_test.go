@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestAllCases runs every case in a small mesh: none may have rotted, and every figure must be there. How large the
-// figures are is not looked at, except that nothing may be sent that did not change.
+// TestAllCases runs every case in a small mesh: none may have rotted, and every figure must be there. The test does
+// not check how large the figures are, except that no unchanged resource may be sent.
 func TestAllCases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs all cases, which takes minutes")

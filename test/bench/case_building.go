@@ -12,7 +12,7 @@ import (
 const scopedService = 81
 
 // building changes endpoints that old, scoped streams see while the state of 10,000 services is built for new streams:
-// what these need has never been computed. The old clients and the new ones have a process of their own each.
+// their state has never been computed. The old clients and the new ones have a process of their own each.
 func building(b *bench) (err error) {
 	b.release()
 	coming, err := b.arrivals(b.sizes.large, scopes)
@@ -92,7 +92,7 @@ func (b *bench) changeUntil(begun <-chan error, p *plane, settled *process) (mad
 	return made, last, nil
 }
 
-// delays tells how long changes waited for the loop, and how long it had to do with them.
+// delays records the longest time that a change waited for the loop, and the longest commit of a change.
 func (b *bench) delays(p *plane, made []time.Time) error {
 	commits, err := p.takeCommits()
 	if err != nil {

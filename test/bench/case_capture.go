@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/test/capture/lab"
 )
 
-// captureFlags are what the rules of a sidecar usually are: both directions, both IP versions, the ports of the proxy left out, and DNS.
+// captureFlags are the usual flags for the rules of a sidecar: both directions, both IP versions, the ports of the proxy left out, and DNS.
 var captureFlags = []string{
 	"-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15090,15021,15020", "--redirect-dns", "--capture-all-dns",
 }

@@ -35,7 +35,7 @@ const (
 	idleFor                       = 30 * time.Second
 )
 
-// secured builds pilot-discovery and prepares one that serves over TLS only. What it needs goes below dir.
+// secured builds pilot-discovery and prepares one that serves over TLS only. It keeps its files below dir.
 func (b *bench) secured(dir string) (*testbed.Discovery, error) {
 	root, err := repo.Root()
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *bench) secured(dir string) (*testbed.Discovery, error) {
 	return d, err
 }
 
-// certificates measures what the certificates of many agents cost pilot-discovery, as a process of its own: agents that start all at once,
+// certificates measures the cost of certificates of many agents for pilot-discovery, as a process of its own: agents that start all at once,
 // each with a TCP connection, a token and a key of its own; then nothing, while all of them have certificates; then nothing, while some have an
 // xDS stream, too.
 func certificates(b *bench) error {
@@ -77,7 +77,7 @@ func certificates(b *bench) error {
 	return nil
 }
 
-// certify lets agents of accounts start that were not there before, and then measures those that stay.
+// certify starts agents of new service accounts, and then measures the ones that stay connected.
 func (b *bench) certify(d *testbed.Discovery, round int) error {
 	agents, err := newcomers(d, round)
 	if err != nil {
@@ -200,7 +200,7 @@ func (a *newcomer) shows(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+a.token)
 }
 
-// stay connects again and opens an xDS stream. It returns when the first answer is there.
+// stay connects again and opens an xDS stream. It returns when the first answer has arrived.
 func (a *newcomer) stay(ctx context.Context, d *testbed.Discovery) (err error) {
 	if a.conn, err = grpc.NewClient(d.Secure, grpc.WithTransportCredentials(a.credentials)); err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pass is what a number of changes, one after the other, cost.
+// pass is the cost of a number of changes, one after the other.
 type pass struct {
 	cpu   time.Duration
 	last  []float64 // per change: ms until the last stream had it
@@ -40,7 +40,7 @@ func (m *mesh) changes(b *bench, f *fleet, c change, n int) (*pass, error) {
 		}
 		p.last = append(p.last, millis(last))
 	}
-	if err := b.pause(b.sizes.settle / 2); err != nil { // for acknowledgements, and for what should not come
+	if err := b.pause(b.sizes.settle / 2); err != nil { // for acknowledgements, and for messages that should not come
 		return nil, err
 	}
 	p.cpu = (cpuTime() - begin) / time.Duration(n)
@@ -53,7 +53,7 @@ func (m *mesh) changes(b *bench, f *fleet, c change, n int) (*pass, error) {
 	return p, nil
 }
 
-// make makes one change and waits until everyone concerned has it. It adds to allowed what may come of it.
+// make makes one change and waits until everyone concerned has it. It adds the resources that the change may send to allowed.
 func (m *mesh) make(f *fleet, s step, allowed *int) (time.Duration, error) {
 	last, err := f.await(s.round, func() { m.plane.apply(s.edit) })
 	for t := range s.round.need {
@@ -225,8 +225,8 @@ func scopes1k(b *bench) error {
 	return nil
 }
 
-// noop hands over all objects once more, read anew and from other places, as a rewritten file would be. Nothing may
-// come of it.
+// noop hands over all objects once more, parsed again and with other positions, as after a rewrite of a file. No
+// stream may receive anything.
 func noop(b *bench) error {
 	m, err := b.settled(b.sizes.small, b.smallSize())
 	if err != nil {

@@ -112,7 +112,7 @@ func churn(b *bench) error {
 	return churnApart(b, turn, min(changes, 10*churnRate))
 }
 
-// churnApart measures what the control plane alone needs: its clients have a process of their own.
+// churnApart measures the CPU time of the control plane alone: its clients have a process of their own.
 func churnApart(b *bench, turn []int, changes int) error {
 	b.release()
 	m := &mesh{world: b.world(b.sizes.small), edits: make(map[string]int)}
@@ -147,8 +147,8 @@ func churnApart(b *bench, turn []int, changes int) error {
 	return nil
 }
 
-// bareChurn measures what grpc-go and the clients alone need for as many messages: that much of the figure is not the
-// product's, and it tells how fast the machine is at the moment.
+// bareChurn measures the CPU time of grpc-go and the clients alone for as many messages: that much of the figure is
+// not the product's, and it shows how fast the machine is at the moment.
 func (m *mesh) bareChurn(b *bench, changes int) error {
 	scripts, err := b.learned(b.sizes.small, 0, 1)
 	if err != nil {
@@ -166,7 +166,7 @@ func (m *mesh) bareChurn(b *bench, changes int) error {
 	if _, err := m.changes(b, one, endpointChange(), 1); err != nil {
 		return err
 	}
-	one.close() // what it recorded is read now
+	one.close() // its recording is read now
 	answers := rec.messages[resource.Endpoint]
 	last := answers[len(answers)-1]
 	s, err := serveBare(delta, rec)

@@ -67,7 +67,7 @@ func (b *bench) comeCold(name, figure, addr string, size fleetSize, scripts []*s
 	return nil
 }
 
-// versions collects what the clients of a fleet have, by class.
+// versions collects the resource versions that the clients of a fleet have, by class.
 type versions struct {
 	mu sync.Mutex
 	by map[*script]*[resource.Types]map[string]string
@@ -89,8 +89,8 @@ func (v *versions) watch(s *stream, t resource.Type, list []named) {
 	}
 }
 
-// reconnect restarts the server under clients that say what they have. They are back in sync when they have a change
-// made after the restart.
+// reconnect restarts the server under clients that name the versions they have. They are back in sync when they have
+// a change made after the restart.
 func reconnect(b *bench) error {
 	b.release()
 	scripts, err := b.learned(b.sizes.small, 0, wide)

@@ -17,7 +17,7 @@ import (
 // errSkipped says that a case cannot run here.
 var errSkipped = errors.New("skipped")
 
-// programs are what users run, built for a case, and a folder for their files, which the case removes.
+// programs are the programs that users run, built for a case, and a folder for their files, which the case removes.
 type programs struct {
 	dir       string
 	discovery *testbed.Discovery

@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// loopFigures are those of what could keep the loop from its work.
+// loopFigures are the figures of load that could keep the loop from its work.
 func loopFigures() []figure {
 	list := []figure{
 		never(20, "rejections-5k/blocked", "ms", 0),
@@ -43,8 +43,8 @@ func loopFigures() []figure {
 	return list
 }
 
-// blocked is the longest that the loop did not look at its input while fn ran and until all it asked for was done: nothing is
-// pending, and done says so, if it is given.
+// blocked returns the longest time that the loop did not read its input, and the whole time, while fn ran and until its work
+// was done: nothing is pending, and done says so, if it is given.
 func (p *plane) blocked(fn func(), done ...func(*push.View) bool) (longest, all time.Duration, err error) {
 	begin := time.Now()
 	fn()
@@ -91,7 +91,7 @@ func (p *plane) attached(n int) (conns []*push.Connection, st *resource.State, e
 	return conns, st, err
 }
 
-// onceWatcher stands for a stream: its first state counts.
+// onceWatcher is a stand-in for a stream. It counts its latch down at the first state.
 type onceWatcher struct {
 	latch *latch
 	told  bool
@@ -210,7 +210,7 @@ func (b *bench) rejecting(name string, w *world, proxies int, do func(*plane, []
 	return nil
 }
 
-// faulty gives 1,000 cells a bug, and looks at what a turn of the loop costs afterwards.
+// faulty gives 1,000 cells a bug, and measures the cost of a turn of the loop afterwards.
 func faulty(b *bench) error {
 	b.release()
 	w := b.world(2 * b.sizes.small)
@@ -296,7 +296,7 @@ func firstBuild(b *bench) error {
 			return err
 		}
 		defer p.close()
-		if err := p.join(firstScoped); err != nil { // what it sees is kept fresh by each commit
+		if err := p.join(firstScoped); err != nil { // each commit updates the state of this proxy
 			return err
 		}
 		stop, stopped := make(chan struct{}), make(chan struct{})
@@ -347,7 +347,7 @@ func firstBuild(b *bench) error {
 	return nil
 }
 
-// meshChange is a change that concerns everything, and what takes it back; nil if nothing has to.
+// meshChange is a change that concerns everything, and the change that reverts it; nil if none is needed.
 type meshChange struct {
 	name     string
 	do, undo func(w *world) source.Batch

@@ -16,7 +16,7 @@ func derived(b *bench) error {
 	return b.derive("derived-10k", b.world(b.sizes.large))
 }
 
-// derive measures what the rows of a world take, what 20 classes add to them, and 20 further ones.
+// derive measures the memory of the rows of a world, and the memory that 20 classes add, and 20 further ones.
 func (b *bench) derive(name string, w *world) error {
 	rows, err := rowsOf(w)
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 	queryTimeout   = 2 * time.Second
 )
 
-// namesInAgent measures the DNS proxy of a real pilot-agent: how long answers take under load, and what the names take in memory, which
-// is what this agent needs more than one that does not answer DNS queries.
+// namesInAgent measures the DNS proxy of a real pilot-agent: how long answers take under load, and the memory of the names, which is
+// the difference to an agent that does not answer DNS queries.
 func namesInAgent(b *bench) error {
 	p, err := b.programs()
 	if err != nil {

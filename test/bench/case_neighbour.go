@@ -17,7 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// neighbours measures what the load of one namespace costs another one. pilot-discovery is a process of its own. One proxy connects, a
+// neighbours measures how the load of one namespace slows another one. pilot-discovery is a process of its own. One proxy connects, a
 // route changes and a certificate is renewed, first alone and then beside the load; the figures are ratios of medians.
 func neighbours(b *bench) error {
 	dir, err := os.MkdirTemp("", "bench-")
@@ -72,7 +72,7 @@ spec: {hosts: [web.good.test], http: [{timeout: %ds, route: [{destination: {host
 `, seconds)
 }
 
-// work returns the medians of what the working namespace does, in milliseconds.
+// work returns the median times of the steps of the working namespace, in milliseconds.
 func (b *bench) work(d *testbed.Discovery, phase string) (map[string]float64, error) {
 	took := map[string][]float64{}
 	watcher, err := newNewcomer(d, "good", "watcher-"+phase)

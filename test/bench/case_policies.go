@@ -31,8 +31,8 @@ func (w *world) addPolicies() {
 	}
 }
 
-// policed compares what changes cost in a mesh with policies and in one without. Both stand at the same time, and the passes take turns, so
-// that neither has the quieter machine.
+// policed compares the cost of changes in a mesh with policies and in one without. Both exist at the same time, and the passes take turns,
+// so that neither has the quieter machine.
 func policed(b *bench) error {
 	b.release()
 	plain, with := newWorld(b.sizes.small, false), newWorld(b.sizes.small, false)

@@ -22,8 +22,8 @@ const (
 	assignmentURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// relayed measures what the relay of a real pilot-agent costs: time and CPU of a push, beside an Envoy that calls the control plane
-// directly, and memory.
+// relayed measures the cost of the relay of a real pilot-agent: time and CPU of a push, beside an Envoy that calls the control
+// plane directly, and memory.
 func relayed(b *bench) error {
 	p, err := b.programs()
 	if err != nil {
@@ -78,7 +78,7 @@ spec: {hosts: [edited.example.com], addresses: [240.241.0.1], resolution: STATIC
 	return err
 }
 
-// relayCPU compares the CPU of the agent with that of an Envoy that needs none.
+// relayCPU compares the CPU time of the agent with the CPU time of an Envoy that needs no agent.
 func (b *bench) relayCPU(d *testbed.Discovery, a *testbed.Agent, direct *testbed.Envoy) error {
 	spent := func() (list [3]time.Duration, err error) {
 		for i, pid := range []int{a.PID(), direct.PID(), d.PID()} {
@@ -114,7 +114,7 @@ func (b *bench) relayCPU(d *testbed.Discovery, a *testbed.Agent, direct *testbed
 }
 
 // relayDelay compares when an edit reaches a client of the relay and one that calls the control plane, and for comparison, two that call the
-// control plane: these differ by what the machine does meanwhile.
+// control plane: these two differ only by other load on the machine.
 func (b *bench) relayDelay(d *testbed.Discovery, socket string) error {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
@@ -159,7 +159,7 @@ func (b *bench) relayDelay(d *testbed.Discovery, socket string) error {
 	return nil
 }
 
-// followEndpoints follows the endpoints of the service that is edited, and tells when they come. The first ones have come when it returns.
+// followEndpoints subscribes to the endpoints of the edited service, and sends the time of each update to arrivals. It returns after the first one.
 func followEndpoints(ctx context.Context, conn *grpc.ClientConn, node string, arrivals chan<- time.Time) error {
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {

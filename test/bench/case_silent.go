@@ -68,7 +68,7 @@ func (b *bench) silence(scripts []*script) error {
 	}
 	b.record("silent-1k/p99", quantile(beside, 0.99))
 	b.record("silent-1k/p99-ratio", quantile(beside, 0.99)/quantile(alone, 0.99))
-	// What streams share is remembered for two seconds; who holds older states after that is stuck.
+	// The server keeps state that streams share for two seconds; a stream that holds older states after that is stuck.
 	if err := b.pause(b.sizes.forget); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (m *mesh) paced(b *bench, n int) ([]float64, error) {
 	return all, nil
 }
 
-// closing waits until the server has closed all silent readers: until it has let go of the streams, and until the clients
+// closing waits until the server has closed all silent readers: until it has released the streams, and until the clients
 // have noticed.
 func (b *bench) closing(p *plane, q *silentReaders, begin time.Time, others int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -122,7 +122,7 @@ func (b *bench) closing(p *plane, q *silentReaders, begin time.Time, others int)
 		return b.ctx.Err()
 	}
 	q.close()
-	longest := b.sizes.unheard // what is recorded if some never hear of it
+	longest := b.sizes.unheard // the recorded value if some readers are never closed
 	if slowest, all := q.slowest(); all {
 		longest = slowest
 	}

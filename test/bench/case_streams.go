@@ -14,8 +14,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// retainedTask measures what streams retain, in a process of its own: the runtime keeps what goroutines that have ended
-// leave behind, and the next fleet fits into that.
+// retainedTask measures what streams retain, in a process of its own: the runtime keeps the memory of goroutines that
+// have ended, and the next fleet reuses it.
 type retainedTask struct {
 	Forget    time.Duration // see sizes
 	Services  int
@@ -23,7 +23,7 @@ type retainedTask struct {
 	Conns     int
 	Variant   variant
 	Bare      bool   // the server is the bare one
-	Recording string // the file of what a stream was sent: the product's server leaves it for the bare one
+	Recording string // the file with the messages that a stream was sent: written by the product's task, read by the bare one
 	Profile   string // file of a heap profile; empty: none
 }
 
@@ -75,7 +75,7 @@ func streamMemory(b *bench) error {
 	return nil
 }
 
-// retainedApart is what streams retain, measured apart.
+// retainedApart is the memory that a stream retains, measured in a process of its own.
 func (b *bench) retainedApart(t retainedTask, name string) (float64, error) {
 	if b.profiles != "" {
 		t.Profile = filepath.Join(b.profiles, "stream-memory-"+name+".heap.pprof")
@@ -91,7 +91,7 @@ func (b *bench) retainedApart(t retainedTask, name string) (float64, error) {
 	return strconv.ParseFloat(said, 64)
 }
 
-// run carries out the measurement and says what each stream retains, in bytes.
+// run carries out the measurement and prints the memory that each stream retains, in bytes.
 func (t retainedTask) run(ctx context.Context, w io.Writer) error {
 	b := newBench(ctx, options{sizes: sizes{forget: t.Forget}})
 	measure := b.retainedByStream
@@ -111,7 +111,7 @@ func (t retainedTask) size() fleetSize {
 	return fleetSize{streams: t.Streams, conns: t.Conns, variant: t.Variant, first: wide}
 }
 
-// retainedByStream is what a settled stream of the product retains, with the client's part. It leaves what one was sent.
+// retainedByStream is the memory that a settled stream of the product retains, with the client's part. It saves the recording of one stream.
 func (b *bench) retainedByStream(t retainedTask) (float64, error) {
 	scripts, err := b.learned(t.Services, 0, wide)
 	if err != nil {
@@ -155,8 +155,8 @@ func (b *bench) retainedByBare(t retainedTask) (float64, error) {
 	return b.growth(t, s.addr, scripts[:1]) // the recording is of the first class
 }
 
-// growth is how much memory each of a number of streams retains once it is settled. What the first ones cost is not
-// counted: with them grows what all streams share.
+// growth is how much memory each of a number of streams retains once it is settled. The first ones are not counted:
+// with them grows the memory that all streams share.
 func (b *bench) growth(t retainedTask, addr string, scripts []*script) (float64, error) {
 	half := t.size()
 	half.streams, half.conns = t.Streams/2, t.Conns/2
@@ -171,7 +171,7 @@ func (b *bench) growth(t retainedTask, addr string, scripts []*script) (float64,
 		if err := f.wait(f.settled, "the first answers"); err != nil {
 			return 0, err
 		}
-		if err := b.pause(b.sizes.forget); err != nil { // what streams share is remembered for two seconds
+		if err := b.pause(b.sizes.forget); err != nil { // the server keeps state that streams share for two seconds
 			return 0, err
 		}
 		at[i] = retained()
@@ -179,7 +179,7 @@ func (b *bench) growth(t retainedTask, addr string, scripts []*script) (float64,
 	return (at[1] - at[0]) / float64(half.streams), heapProfile(t.Profile)
 }
 
-// save writes what was recorded to a file.
+// save writes the recorded messages to a file.
 func (r *recording) save(path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ type edit struct {
 	del []api.Key
 }
 
-// events are the edit as a source would tell it.
+// events are the edit as a source would report it.
 func (e edit) events() []source.Event {
 	list := make([]source.Event, 0, len(e.set)+len(e.del))
 	for _, o := range e.set {
@@ -24,7 +24,7 @@ func (e edit) events() []source.Event {
 	return list
 }
 
-// step is a change and what the clients must receive of it.
+// step is a change and the resources that the clients must receive for it.
 type step struct {
 	edit  edit
 	round *round
@@ -35,7 +35,7 @@ type change struct {
 	name string
 	// step is the n-th one; no two after each other are the same.
 	step func(w *world, n int) step
-	// before makes n steps possible, after takes back what n of them left. Both may be nil.
+	// before makes n steps possible, after reverts n steps. Both may be nil.
 	before, after func(w *world, n int) step
 	// scoped: only the clients of the first namespace with a Sidecar are concerned.
 	scoped bool
@@ -68,7 +68,7 @@ func routeChange() change {
 }
 
 // policyChange touches the clusters of the service and of its two subsets; their assignments are due again, because
-// Envoy warms a changed cluster anew.
+// Envoy warms a changed cluster again.
 func policyChange() change {
 	return change{
 		name: "destinationrule",

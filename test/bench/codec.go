@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// rawCodec hands messages over as they are on the wire: what is sent is a mem.BufferSlice, what is received a *message.
-// Nothing is decoded, so the clients cost little more than the sockets they read from.
+// rawCodec hands messages over as they are on the wire: it sends a mem.BufferSlice, and receives a *message. Nothing is
+// decoded, so the clients cost little more than the sockets they read from.
 type rawCodec struct{}
 
 // message is a received message. Its buffers belong to the receiver until free.
@@ -18,7 +18,7 @@ func (m *message) free() {
 	m.data = nil
 }
 
-// Name is that of the protobuf codec: what is on the wire is protobuf.
+// Name is the name of the protobuf codec, because the bytes on the wire are protobuf.
 func (rawCodec) Name() string { return "proto" }
 
 // Marshal passes buffers on.
@@ -40,7 +40,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// buffers joins byte slices, which nobody writes to any more, into one message without copying them.
+// buffers joins byte slices into one message without copying them. They must not be written to afterwards.
 func buffers(parts ...[]byte) mem.BufferSlice {
 	s := make(mem.BufferSlice, 0, len(parts))
 	for _, p := range parts {

@@ -2,18 +2,18 @@ package main
 
 import "slices"
 
-// figure is one line of the table: what is measured, what it must reach, and what istiod needs for the same.
+// figure is one line of the table: a measured quantity, its bar, and the value of istiod for the same.
 type figure struct {
 	key  string // case/figure
 	unit string
-	// bar is the largest value that passes. Lines without one are there to be watched.
+	// bar is the largest value that passes. Lines without a bar are only watched.
 	bar    float64
 	barred bool
 	// worst: the bar is for the worst repetition, not for the median.
 	worst bool
 	// istiod is what istiod needed: the state of August 2026 (commit 86c9f01fd73) as releases are built, default
 	// settings, the same number of services, streams and rules, from a stub API server, on a machine like this one.
-	// Its CPU is that of the server process alone, ours counts the clients in. 0 means that it was not measured.
+	// Its CPU time is of the server process alone, ours includes the clients. 0 means that it was not measured.
 	istiod float64
 }
 
@@ -30,12 +30,12 @@ func never(bar float64, key, unit string, istiod float64) figure {
 }
 
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
-// beside those that changed.
+// beyond the changed ones.
 func figures() []figure {
 	return slices.Concat(ruleFigures(), serviceFigures(), loopFigures(), connectFigures(), agentFigures())
 }
 
-// ruleFigures are those of changes of endpoints and routing rules on their way to settled streams.
+// ruleFigures are the figures of changes of endpoints and routing rules on their way to settled streams.
 func ruleFigures() []figure {
 	return []figure{
 		atMost(10, "endpoint-1k/cpu", "CPU-ms", 120),
@@ -73,8 +73,8 @@ func ruleFigures() []figure {
 	}
 }
 
-// serviceFigures are those of services that come and go, of changes of Sidecars, of changes of nothing, and of changes on their way
-// to real Envoys.
+// serviceFigures are the figures of added and removed services, of changes of Sidecars, of changes of nothing, and of changes on
+// their way to real Envoys.
 func serviceFigures() []figure {
 	return []figure{
 		watched("service-add-1k/cells", "cells", 0),
@@ -115,7 +115,7 @@ func serviceFigures() []figure {
 	}
 }
 
-// agentFigures are those of certificates, and of the names of an agent.
+// agentFigures are the figures of certificates, and of the names of an agent.
 func agentFigures() []figure {
 	return []figure{
 		atMost(15, "certificates/wall", "s", 0),
@@ -149,7 +149,7 @@ func agentFigures() []figure {
 	}
 }
 
-// connectFigures are those of a steady churn, of streams that come and go, and of what is kept for them.
+// connectFigures are the figures of a steady churn, of streams that come and go, and of the memory kept for them.
 func connectFigures() []figure {
 	return []figure{
 		watched("churn/staleness-p50", "ms", 5110),

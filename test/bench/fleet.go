@@ -42,7 +42,7 @@ func (l *latch) done() {
 	}
 }
 
-// watcher is told every resource a stream receives. It is called from the streams' goroutines.
+// watcher is called with the resources of each answer that a stream receives, from the stream's goroutine.
 type watcher func(s *stream, t resource.Type, list []named)
 
 // fleet is a number of clients, spread evenly over scripts and TCP connections.
@@ -63,7 +63,7 @@ type fleet struct {
 	group  sync.WaitGroup
 }
 
-// fleetSize says what clients a fleet has.
+// fleetSize is the number and kind of the clients of a fleet.
 type fleetSize struct {
 	streams, conns int
 	variant        variant
@@ -101,7 +101,7 @@ func connect(addr string, size fleetSize, scripts []*script) (*fleet, error) {
 	return connectWatched(addr, size, scripts, nil)
 }
 
-// connectRecorded starts clients of which the first one's answers are recorded.
+// connectRecorded starts clients and records the answers to the first one.
 func connectRecorded(addr string, size fleetSize, scripts []*script, r *recording) (*fleet, error) {
 	f, err := prepare(addr, size, scripts)
 	if err == nil {
@@ -221,9 +221,9 @@ type round struct {
 	need [resource.Types]int
 	// may is how many more may come.
 	may [resource.Types]int
-	// only, if not nil, says who is to have it.
+	// only, if not nil, reports whether a stream needs the change.
 	only func(*stream) bool
-	// reply is sent when what is needed of a type has come: Envoy subscribes to the endpoints of a new cluster then.
+	// reply is sent when all needed resources of a type have come: Envoy subscribes to the endpoints of a new cluster then.
 	reply [resource.Types][]byte
 
 	begin     time.Time
@@ -243,7 +243,7 @@ func (r *round) complete(got *[resource.Types]int) bool {
 	return true
 }
 
-// await runs apply and waits until every client concerned has what the round needs. It returns when the last one had.
+// await runs apply and waits until every client concerned has the resources of the round. It returns the time of the last one.
 func (f *fleet) await(r *round, apply func()) (last time.Duration, err error) {
 	for _, s := range f.streams {
 		if r.member(s) {

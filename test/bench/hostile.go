@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// What one namespace does at the same time, against the work of another one.
+// The load of one namespace against the work of another one.
 const (
 	hostileBlocks, hostileIssuers, hostileSecrets = 300, 2000, 3000
 	hostileCallers, hostileStreams, hostileWants  = 16, 40, 20_000
@@ -25,13 +25,13 @@ const (
 	lowestPriority                                = 19
 )
 
-// hostileTask is everything that one namespace can do. It has a process of its own with the lowest priority, because its clients stand
-// for other machines: what they compute must not take the cores from the server and from the namespace that works.
+// hostileTask is everything that one namespace can do. It has a process of its own with the lowest priority, because its clients
+// represent other machines: their work must not take cores from the server and from the namespace that works.
 type hostileTask struct {
 	Server, ConfigDir, StateDir string
 }
 
-// run says that it is ready when everything is under way, and ends with in. What is refused is tried again.
+// run prints saysReady when everything is under way, and ends with in. It tries refused requests again.
 func (t hostileTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, lowestPriority); err != nil {
 		return err

@@ -1,12 +1,12 @@
-// Command bench measures what the control plane costs: a table of figures, each beside its bar, beside what istiod needs
-// for the same, and beside the last stored run. `make bench` runs all of it.
+// Command bench measures the cost of the control plane: a table of figures, each beside its bar, beside the value of
+// istiod for the same, and beside the last stored run. `make bench` runs all of it.
 //
 // Server and clients share one process, except where a case says otherwise, and talk gRPC over loopback. The server is the
 // product's own loop, queries and streams, fed with batches as a source would hand them over. The clients subscribe, count
-// and acknowledge like Envoy, but decode nothing, so that they cost little more than the sockets they read. What is judged
-// is CPU time (user and system, of everything in the process), bytes, counts and retained memory; wall time is reported
-// with the same bars and depends on what else the machine does. Nothing fails because something was slow: a figure over its
-// bar is a visible MISS, and the exit code says only whether all cases could run.
+// and acknowledge like Envoy, but decode nothing, so that they cost little more than the sockets they read. The judged
+// figures are CPU time (user and system, of everything in the process), bytes, counts and retained memory; wall time is
+// reported with the same bars and depends on what else the machine does. Nothing fails because something was slow: a figure
+// over its bar is a visible MISS, and the exit code says only whether all cases could run.
 //
 // Its parts: a world of objects (world, changes), a control plane (plane), clients (stream, fleet, script, silent), clients
 // in a process of their own (apart, arrivals, residents), the cases (case_*), and the table (figures, report). It is a
@@ -47,7 +47,7 @@ type sizes struct {
 	streams            int
 	fewer              int // streams where each costs much
 	churn              time.Duration
-	forget             time.Duration // after which the server has forgotten what streams shared for a moment
+	forget             time.Duration // after which the server has dropped state that streams shared
 	stall              time.Duration // the server's write timeout; 0: its default
 	settle             time.Duration // how long nothing must come before something is measured
 	unheard            time.Duration // how long clients wait to hear that the server closed them
@@ -112,7 +112,7 @@ func command(ctx context.Context, args []string, w io.Writer) error {
 	return execute(ctx, o, *keep && !o.quick, w)
 }
 
-// execute runs the cases and prints what came of them.
+// execute runs the cases and prints the results.
 func execute(ctx context.Context, o options, keep bool, w io.Writer) error {
 	before, err := stored(o.results)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// cpuTime is what the process has used so far, in user and system mode, on all cores.
+// cpuTime is the CPU time of the process so far, in user and system mode, on all cores.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -24,14 +24,14 @@ func cpuTime() time.Duration {
 // retained is the memory that a collection does not free: heap and stacks.
 func retained() float64 {
 	runtime.GC()
-	runtime.GC() // what pools hold goes with the second one
+	runtime.GC() // the second one frees the content of pools
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
-// calm lets what is under way come to its end before something is measured: acknowledgements, timers, the collector.
+// calm lets pending work end before a measurement: acknowledgements, timers, the garbage collector.
 func (b *bench) calm() error {
 	runtime.GC()
 	runtime.GC()
@@ -50,8 +50,8 @@ func (b *bench) pause(d time.Duration) error {
 	}
 }
 
-// profiled runs what a case measures, with a CPU profile around it and a heap profile after it if they are wanted. Each
-// repetition has its own CPU profile, so that nothing but what is measured is in them; go tool pprof merges them.
+// profiled runs the measured part of a case, with a CPU profile around it and a heap profile after it if they are wanted.
+// Each repetition has its own CPU profile, so that the profiles contain nothing else; go tool pprof merges them.
 func (b *bench) profiled(name string, fn func() error) error {
 	if b.profiles == "" {
 		return fn()

@@ -38,11 +38,11 @@ type plane struct {
 	cancel  context.CancelFunc
 	group   sync.WaitGroup
 
-	present map[api.Key]*api.Object // what the source has now
+	present map[api.Key]*api.Object // the present objects of the source
 
 	mu      sync.Mutex
 	commits []push.Commit
-	states  *stateLog     // who holds which states; nil if nobody wants to know
+	states  *stateLog     // who holds which states; nil if not recorded
 	stall   time.Duration // the write timeout; 0: the server's default
 }
 
@@ -104,7 +104,7 @@ func (p *plane) close() {
 	p.group.Wait()
 }
 
-// logged is a server.Mesh that notes which states the streams of which namespace were given.
+// logged is a server.Mesh that records, by namespace, the states that streams were given.
 type logged struct {
 	*push.Loop
 	states *stateLog
@@ -172,7 +172,7 @@ func (p *plane) rewritten() (edit, error) {
 	return e, nil
 }
 
-// silentWatcher stands for a stream where there are none.
+// silentWatcher is the stand-in for a stream in a plane without streams.
 type silentWatcher struct{ ready func() }
 
 // Update takes a state and drops it.
@@ -180,7 +180,7 @@ func (w silentWatcher) Update(*resource.State) { w.ready() }
 
 func (silentWatcher) Answer([]protocol.Answer) {}
 
-// join connects one proxy without a stream in each of the namespaces and waits until their states are there.
+// join connects one proxy without a stream in each of the namespaces and waits until their states are built.
 func (p *plane) join(namespaces ...int) error {
 	built := newLatch(len(namespaces))
 	for _, n := range namespaces {

@@ -19,7 +19,7 @@ import (
 // measured are the samples of a figure, one per repetition.
 type measured map[string][]float64
 
-// line is a figure with what was measured and what the stored run had.
+// line is a figure with its measured values and the median of the stored run.
 type line struct {
 	Key     string   `json:"key"`
 	Unit    string   `json:"unit"`
@@ -74,7 +74,7 @@ func number(v float64) string {
 
 const absent = "-"
 
-// table prints the lines. What it prints can be read back by stored.
+// table prints the lines. The function stored can read its output.
 func table(w io.Writer, all []line) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "# figure\tmedian\tmax\tbar\tverdict\tistiod\tlast\tratio\tunit")
@@ -179,8 +179,8 @@ func readTable(r io.Reader) (map[string]resultLine, error) {
 	return table, s.Err()
 }
 
-// store writes the table as the latest one and as that of its day. Figures that were not measured this time keep
-// their lines.
+// store writes the table as the latest one and as the one of its day. Figures that were not measured this time
+// keep their lines.
 func store(dir string, when time.Time, m measured, before map[string]resultLine) error {
 	last := make(map[string]float64)
 	for k, l := range before {

@@ -39,7 +39,7 @@ func TestFiguresAreUnique(t *testing.T) {
 	}
 }
 
-// TestStore stores a run, then one that measured less: what it did not measure stays, what it did is compared.
+// TestStore stores a run, then one that measured fewer figures: the others keep their lines, and the measured ones are compared.
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
 	when := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// saysReady is what the process of a residentsTask says when all its clients have what they asked for, and before each change.
+// saysReady is the output of the process of a residentsTask when all its clients have the resources they asked for, and before each change.
 const saysReady = "ready"
 
 // residentsTask is the old clients of a server, one in each of the scoped namespaces. They have a process of their own because they
@@ -19,7 +19,7 @@ type residentsTask struct {
 	Addr string // of the server
 }
 
-// run says for each line of in when the last client had one more assignment, in nanoseconds since 1970.
+// run prints for each line of in when the last client had one more assignment, in nanoseconds since 1970.
 func (t residentsTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	conns, err := dial(t.Addr, 1)
 	if err != nil {

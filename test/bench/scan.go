@@ -33,7 +33,7 @@ func (v variant) method() string {
 	return service + "DeltaAggregatedResources"
 }
 
-// The fields of a response that a client looks at. Field 6 of a State-of-the-World response is the control plane's name.
+// The fields of a response that a client reads. Field 6 of a State-of-the-World response is the control plane's name.
 const (
 	fieldVersion   = 1 // system_version_info in delta
 	fieldResources = 2
@@ -42,7 +42,7 @@ const (
 	fieldRemoved   = 6
 )
 
-// answer is what a client notes of a response.
+// answer is the part of a response that a client keeps.
 type answer struct {
 	typ       resource.Type
 	bytes     int
@@ -99,7 +99,7 @@ func scan(v variant, data mem.BufferSlice, a *answer, each func(name, version []
 // walker reads bytes that lie in several buffers, without joining them.
 type walker struct {
 	parts mem.BufferSlice
-	cur   []byte // what is left of the buffer before parts
+	cur   []byte // the rest of the buffer before parts
 }
 
 func (w *walker) fill() bool {

@@ -26,7 +26,7 @@ func cut(t *rapid.T, b []byte) mem.BufferSlice {
 	return parts
 }
 
-// TestScan compares what scan finds with what the protobuf library wrote.
+// TestScan compares the result of scan with the message that the protobuf library encoded.
 func TestScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := variant(rapid.IntRange(0, 1).Draw(t, "variant"))

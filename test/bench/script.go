@@ -18,7 +18,7 @@ import (
 // order is the order in which a client asks for the types, as Envoy does: each when the one before is complete.
 var order = [...]resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route}
 
-// script is what the clients of one namespace have in common. One client of the namespace decodes what it is sent; the
+// script is the data that the clients of one namespace share. One client of the namespace decodes its answers; the
 // others take its subscriptions over, as finished bytes, and know how many resources to wait for.
 type script struct {
 	namespace int
@@ -76,8 +76,8 @@ func learnAll(ctx context.Context, conn *grpc.ClientConn, from, count int) ([]*s
 	return list, nil
 }
 
-// learn finds out what clients of a namespace subscribe to, with one State-of-the-World stream that decodes its
-// answers: there, one response holds all clusters, and one all listeners.
+// learn finds out the subscriptions of the clients of a namespace, with one State-of-the-World stream that
+// decodes its answers: there, one response holds all clusters, and one all listeners.
 func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -120,7 +120,7 @@ func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, err
 	return newScript(ns, names), nil
 }
 
-// parse decodes a resource so far that it says what it refers to.
+// parse decodes a resource as far as needed to find the resources that it refers to.
 func parse(t resource.Type, packed *anypb.Any) (*resource.Resource, error) {
 	msg, err := packed.UnmarshalNew()
 	if err != nil {
@@ -133,7 +133,7 @@ func parse(t resource.Type, packed *anypb.Any) (*resource.Resource, error) {
 	return resource.New(t, named.GetName(), msg), nil
 }
 
-// union adds what is not in the list yet. The lists it is used for are short.
+// union adds the names that are not in the list yet. It is for short lists.
 func union(list, more []string) []string {
 	for _, m := range more {
 		found := false
@@ -163,7 +163,7 @@ func newScript(ns int, names [resource.Types][]string) *script {
 	return c
 }
 
-// remember sets what a client says that it has when it connects again: the versions by type and name.
+// remember sets the versions, by type and name, that a client reports when it connects again.
 func (c *script) remember(versions *[resource.Types]map[string]string) {
 	for _, t := range order {
 		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), InitialResourceVersions: versions[t]}
@@ -184,7 +184,7 @@ func encode(m proto.Message) []byte {
 	return b
 }
 
-// follow is what a delta client asks for when clusters came and others went; either list may be empty.
+// follow is the request of a delta client after clusters came and others went; either list may be empty.
 func follow(came, went []string) []byte {
 	return encode(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: resource.Endpoint.URL(), ResourceNamesSubscribe: came, ResourceNamesUnsubscribe: went,

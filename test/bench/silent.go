@@ -15,16 +15,16 @@ import (
 )
 
 // silentReaders are clients that ask for everything and never read an answer: each has a TCP connection of its own and
-// gives the server no room beyond what HTTP/2 gives it to begin with. They speak HTTP/2 by hand, because a gRPC client
-// cannot be asked whether the other side has hung up.
+// gives the server no more than the initial flow-control window of HTTP/2. They speak HTTP/2 by hand, because a gRPC
+// client cannot be asked whether the other side has hung up.
 type silentReaders struct {
 	group  sync.WaitGroup
 	conns  []net.Conn
-	closed []time.Duration // by client: how long the server put up with it; 0: to the end
+	closed []time.Duration // by client: how long until the server closed it; 0: never
 	errs   []error
 }
 
-// open connects n of them, the first of which is client number first, and returns when their requests are sent.
+// open connects n readers, numbered from first, and returns when their requests are sent.
 func (q *silentReaders) open(addr string, n, first int, scripts []*script) error {
 	q.closed, q.errs = make([]time.Duration, n), make([]error, n)
 	for i := range n {
@@ -42,7 +42,7 @@ func (q *silentReaders) open(addr string, n, first int, scripts []*script) error
 	return nil
 }
 
-// close ends them and waits.
+// close ends the readers and waits.
 func (q *silentReaders) close() {
 	for _, c := range q.conns {
 		c.Close()
@@ -50,7 +50,7 @@ func (q *silentReaders) close() {
 	q.group.Wait()
 }
 
-// slowest is the longest that the server put up with one of them; all is false if some were never closed.
+// slowest is the longest time until the server closed a reader; all is false if some were never closed.
 func (q *silentReaders) slowest() (longest time.Duration, all bool) {
 	all = true
 	for _, d := range q.closed {
@@ -94,8 +94,8 @@ func grpcMessage(parts ...[]byte) []byte {
 	return append([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
 }
 
-// hungUp waits until the server ends the stream or the connection. Frames are taken off the socket, but no window is
-// given back, so the server's writes stand still as if nobody read.
+// hungUp waits until the server ends the stream or the connection. It reads frames from the socket, but never
+// updates the flow-control window, so the server's writes block as if the client did not read.
 func hungUp(conn net.Conn, begin time.Time) (time.Duration, error) {
 	f := http2.NewFramer(conn, conn)
 	f.SetMaxReadFrameSize(1 << 20)
@@ -105,7 +105,7 @@ func hungUp(conn net.Conn, begin time.Time) (time.Duration, error) {
 			return 0, nil
 		}
 		if err != nil {
-			return time.Since(begin), nil //nolint:nilerr // that the connection ends is what is waited for
+			return time.Since(begin), nil //nolint:nilerr // the end of the connection is the expected result
 		}
 		switch frame := frame.(type) {
 		case *http2.RSTStreamFrame:

@@ -20,7 +20,7 @@ func newStateLog() *stateLog {
 	return &stateLog{given: make(map[string]map[weak.Pointer[resource.State]]bool)}
 }
 
-// watch stands before a stream and notes what it is given.
+// watch returns a watcher that records the states that a stream is given, and passes them on.
 func (l *stateLog) watch(namespace string, w push.Watcher) push.Watcher {
 	return &stateWatcher{l, namespace, w}
 }
@@ -46,7 +46,7 @@ func (w *stateWatcher) Update(s *resource.State) {
 	w.to.Update(s)
 }
 
-// live counts the states that somebody still holds, in the namespace that has most of them.
+// live counts the states that are still referenced, in the namespace that has most of them.
 func (l *stateLog) live() int {
 	runtime.GC()
 	runtime.GC()

@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// stream is one client: it subscribes, counts what it is sent, and acknowledges it. Only its goroutine writes to it.
+// stream is one client: it subscribes, and counts and acknowledges the resources it receives. Only its goroutine writes to it.
 type stream struct {
 	fleet  *fleet
 	script *script
@@ -79,7 +79,7 @@ func (s *stream) open(node []byte) error {
 	return nil
 }
 
-// ask sends the request for the next type, with what is to stand before it.
+// ask sends the request for the next type, preceded by the bytes of before.
 func (s *stream) ask(before []byte) error {
 	t := order[s.asked]
 	s.asked++
@@ -189,7 +189,7 @@ func (s *stream) inRound() error {
 	return nil
 }
 
-// String tells where the stream stands, for errors.
+// String describes the progress of the stream, for errors.
 func (s *stream) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "stream %d of %s, resources and removals:", s.id, namespace(s.script.namespace))

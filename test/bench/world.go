@@ -29,7 +29,7 @@ const (
 // subsets, public, for one service in ten; five private VirtualServices and one private DestinationRule in every
 // namespace; a Sidecar in each of 20 namespaces. The same size gives the same objects.
 //
-// The services' hosts are names outside the cluster's domain, as those of ServiceEntries mostly are. Names inside it can
+// The services' hosts are names outside the cluster's domain, as most hosts of ServiceEntries are. Names inside it can
 // be called by short forms from their own namespace, which makes every service an entry of that namespace's own layer;
 // clusterNames asks for such a world.
 type world struct {
@@ -51,14 +51,14 @@ func (w *world) host(i int) string {
 // cluster is the name of a service's cluster, and of its assignment.
 func (w *world) cluster(i int) string { return "outbound|80||" + w.host(i) }
 
-// What the services of a world are, by their number.
+// The properties of the services of a world, by their number.
 func private(i int) bool  { return i%50 == 17 }
 func selected(i int) bool { return i%10 == 9 }
 func ruled(i int) bool    { return i%10 == 3 }
 
-// Which services are edited: some of those in namespaces without streams, of which there are as many in every world.
-// plain finds the k-th about which only its own ServiceEntry says something, withRules the k-th with a public
-// VirtualService and DestinationRule.
+// Which services are edited: some services of the namespaces without streams. Every world has the same number of
+// these. plain finds the k-th service without a VirtualService or DestinationRule, withRules the k-th service with
+// public ones.
 func plain(k int) int     { return 61 + 100*(k%9) + 10*(k/9%4) }
 func withRules(k int) int { return plain(k) + 2 }
 
@@ -212,7 +212,7 @@ func (w *world) sidecar(n, generation int) *api.Object {
 // not among the others.
 func scopeChoice(generation int) int { return 2 + 10*(generation%2) }
 
-// object is what decoding a document would give.
+// object is the object that decoding a document would give.
 func object(namespace, name string, spec proto.Message) *api.Object {
 	o, err := api.Object{Key: api.Key{Namespace: namespace, Name: name}, Spec: spec}.Seal()
 	if err != nil {

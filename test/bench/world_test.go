@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// TestWorld checks that a world is the same each time, that it is valid, and that it has what its comment says.
+// TestWorld checks that a world is the same each time, that it is valid, and that it has the objects that its comment lists.
 func TestWorld(t *testing.T) {
 	a, b := newWorld(1000, false), newWorld(1000, false)
 	kinds := make(map[string]int)
@@ -46,7 +46,7 @@ func TestChangesChange(t *testing.T) {
 	}
 }
 
-// TestEditedServices: what is edited lies outside the namespaces of the clients and has no private rules.
+// TestEditedServices: edited services lie outside the namespaces of the clients and have no private rules.
 func TestEditedServices(t *testing.T) {
 	for k := range 100 {
 		for _, i := range []int{plain(k), withRules(k)} {

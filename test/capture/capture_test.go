@@ -60,7 +60,7 @@ func become(dir, uid string, argv []string) error {
 	return unix.Exec(name, argv, os.Environ())
 }
 
-// missing says what this machine lacks to run the cases, or "".
+// missing names the right or program that this machine needs to run the cases, or returns "".
 func missing() string {
 	if os.Geteuid() != 0 {
 		return "needs root (network namespaces, rules)"
@@ -72,7 +72,7 @@ func missing() string {
 			return "needs `" + t.program + "` (Debian: apt-get install -y " + t.in + ")"
 		}
 	}
-	// The kernel may lack what the programs are there for, and a container may not be allowed to.
+	// The kernel may not have the features that the programs configure, or a container may not use them.
 	for name, command := range map[string]string{
 		"iptables of the variant nft":    "iptables-nft -t nat -A OUTPUT -p tcp -m owner --uid-owner 1 -j REDIRECT --to-ports 1",
 		"iptables of the variant legacy": "iptables-legacy -t nat -A OUTPUT -p tcp -m owner --uid-owner 1 -j REDIRECT --to-ports 1",
@@ -109,7 +109,7 @@ func build(t *testing.T) string {
 	return agent
 }
 
-// TestCases runs every case with every back end: who receives a connection, and what it sees. `go test ./capture -run
+// TestCases runs every case with every back end: which process receives a connection, and the addresses that it sees. `go test ./capture -run
 // 'Cases/nft/dns' -v` runs one family with one of them.
 func TestCases(t *testing.T) {
 	cases, err := casefile.Load("cases")

@@ -1,2 +1,2 @@
-// Package capture holds the tests of traffic capture: who receives a connection, and what it sees. README.md tells how.
+// Package capture holds the tests of traffic capture: which process receives a connection, and the addresses that it sees. README.md describes them.
 package capture

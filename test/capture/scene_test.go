@@ -25,7 +25,7 @@ import (
 // fullPath is where programs are looked for that a case may have on its own PATH.
 const fullPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// patience is how long a command may take. That of a command that waits for a lock is longer.
+// patience is how long a command may take. A command that waits for a lock has longer.
 const patience = 50 * time.Second
 
 // backend is one way to put rules in place: the tools on PATH, and the flags that ask for it.
@@ -49,7 +49,7 @@ type scene struct {
 	locked  chan struct{}
 }
 
-// play runs a case, and holds each step against what it has to meet.
+// play runs a case, and compares each step with its expected result.
 func play(t *testing.T, c casefile.Case, b backend, agent string) {
 	s := &scene{t: t, c: c, backend: b, agent: agent, dir: t.TempDir()}
 	if err := s.furnish(); err != nil {
@@ -114,7 +114,7 @@ func (s *scene) furnish() error {
 	return nil
 }
 
-// tools are the names on PATH, and what they mean. The words are nft, legacy, both, none, or the names of programs; NAME=PROGRAM
+// tools are the names on PATH, and their programs. The words are nft, legacy, both, none, or the names of programs; NAME=PROGRAM
 // puts another one in the place of NAME.
 func tools(words []string, usual string) map[string]string {
 	out := map[string]string{"sh": "sh", "true": "true", "cat": "cat"}

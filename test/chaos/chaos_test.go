@@ -79,7 +79,7 @@ func follow(ctx context.Context, t *testing.T, running *sync.WaitGroup, m *mesh,
 	return f
 }
 
-// compareFollowers starts a mesh cold on the files as they are, and waits until the followers have what others have there.
+// compareFollowers starts a mesh cold on the files as they are, and waits until the hot followers hold the same as the followers there.
 func compareFollowers(t *testing.T, m *mayhem, dir string, hot []*follower) {
 	t.Helper()
 	served, err := m.served()
@@ -109,7 +109,7 @@ func compareFollowers(t *testing.T, m *mayhem, dir string, hot []*follower) {
 	}
 }
 
-// TestDrawnFilesAreValid: what is drawn as valid is; what is drawn as broken is not always.
+// TestDrawnFilesAreValid: files drawn as valid are valid; files drawn as broken are not always broken.
 func TestDrawnFilesAreValid(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	refused := 0

@@ -36,7 +36,7 @@ func sections() []section {
 	}
 }
 
-// dump asks an Envoy what it holds. What it was given when, and under which version, does not count.
+// dump returns the content of an Envoy. Times and versions do not count.
 func dump(ctx context.Context, a *testbed.Agent) (content, error) {
 	text, err := a.Admin(ctx, "/config_dump?include_eds")
 	if err != nil {
@@ -93,7 +93,7 @@ func normalise(v any) any {
 	return v
 }
 
-// compare waits until every Envoy of hot holds what its twin in cold does, and tells how much that is.
+// compare waits until every Envoy of hot holds what its twin in cold does, and returns the number of resources by type.
 func compare(ctx context.Context, hot, cold *mesh) (sum string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// namespaces are those of the objects and of the Envoys.
+// namespaces are the namespaces of the objects and of the Envoys.
 var namespaces = []string{"shop", "bank", "istio-system"}
 
 // files draws what the configuration directory holds. Objects are few, so that files and rules collide.
@@ -59,7 +59,7 @@ func host(r *rand.Rand) string {
 	return pick(r, "web.shop.svc.cluster.local", "db.shop.svc.cluster.local", "ledger.bank.svc.cluster.local", "api.example.com", "www.example.com", "web")
 }
 
-// head draws kind, namespace and name; names repeat, so that objects stand in several files.
+// head draws kind, namespace and name; names repeat, so that objects are in several files.
 func head(r *rand.Rand, kind string) string {
 	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {name: %s, namespace: %s, creationTimestamp: \"2024-01-0%dT00:00:00Z\"}\n",
 		kind, pick(r, "a", "b", "c", "d"), pick(r, namespaces...), 1+r.IntN(4))

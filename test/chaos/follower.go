@@ -16,8 +16,8 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// follower holds what a sidecar would: it accepts everything at once, comes back when the control plane does, and says then what it
-// has. Hundreds of rounds with followers take as long as one with Envoys, which drain what they lose.
+// follower holds what a sidecar would: it accepts everything at once, comes back when the control plane does, and then states the versions that it
+// has. Hundreds of rounds with followers take as long as one with Envoys, which drain removed listeners.
 type follower struct {
 	client.Options
 
@@ -26,7 +26,7 @@ type follower struct {
 	faults []client.Fault                              // of all streams that have ended
 }
 
-// followed are the types of which a follower has everything.
+// followed are the types to which a follower subscribes with a wildcard.
 func followed() []client.Type { return []client.Type{client.CDS, client.LDS} }
 
 func newFollower(target string, n testbed.Node) (*follower, error) {

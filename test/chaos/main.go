@@ -4,9 +4,9 @@
 // the control plane is killed and started again, Envoys and agents are killed or stand still for a while, files are edited,
 // broken, removed, renamed and brought back. After each round everything is left to come to rest with valid files, a second
 // mesh is started cold on a copy of them, and every Envoy must hold the same clusters, endpoints, listeners and routes as its
-// twin there. The seed is printed; what differs is said, and the directory is kept.
+// twin there. The seed is printed; differences are printed, and the directory is kept.
 //
-// It belongs to one goroutine; those of the test bed end before it does.
+// It belongs to one goroutine; the goroutines of the test bed end before it does.
 package main
 
 import (
@@ -88,7 +88,7 @@ func run(ctx context.Context, o options, w io.Writer) (err error) {
 	return nil
 }
 
-// programs are the paths of what is run.
+// programs are the paths of the programs under test.
 type programs struct{ discovery, agent, envoy string }
 
 func build(ctx context.Context, dir string) (p programs, err error) {

@@ -63,7 +63,7 @@ func (m *mayhem) round(ctx context.Context, n int, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// told lists what happened in the round.
+// told lists the events of the round.
 func (m *mayhem) told() string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(m.counted)) {
@@ -72,7 +72,7 @@ func (m *mayhem) told() string {
 	return strings.Join(parts, ", ")
 }
 
-// pause waits for no time at all, or for long enough that some of what was begun is done.
+// pause waits for no time at all, or for long enough that some of the work under way is done.
 func (m *mayhem) pause(ctx context.Context) error {
 	t := time.NewTimer(time.Duration(pick(m.Rand, 0, 0, 5, 50, 300)) * time.Millisecond)
 	defer t.Stop()
@@ -216,7 +216,7 @@ func (m *mayhem) killAgent(context.Context) error {
 	return nil
 }
 
-// freeze lets an Envoy stand still, or all go on.
+// freeze suspends an Envoy, or resumes all.
 func (m *mayhem) freeze(context.Context) error {
 	if len(m.paused) > 0 {
 		m.thaw()
@@ -235,7 +235,7 @@ func (m *mayhem) thaw() {
 	m.paused = nil
 }
 
-// rest makes every file valid or takes it away, starts what was killed, and waits for that.
+// rest makes every file valid or takes it away, starts the killed processes, and waits for that.
 func (m *mayhem) rest(ctx context.Context) error {
 	m.thaw()
 	for _, name := range m.files.names {

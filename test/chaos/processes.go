@@ -65,7 +65,7 @@ func (m *mesh) stop() {
 	}
 }
 
-// mend starts what was killed, or has not run yet, and waits until every Envoy is ready.
+// mend starts every process that was killed or has not run yet, and waits until every Envoy is ready.
 func (m *mesh) mend(ctx context.Context) error {
 	if m.down {
 		if err := m.discovery.Start(ctx); err != nil {

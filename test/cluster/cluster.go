@@ -27,7 +27,7 @@ const Domain = "cluster.local"
 type Options struct {
 	Nodes    int              // they are called node-0, node-1, ...
 	Binaries binaries.Paths   // of binaries.Find
-	Images   podrunner.Images // what programs the image names of pods stand for
+	Images   podrunner.Images // the programs for the image names of pods
 	Stage    string           // podrunner's program that starts containers; empty: it is built
 	Dir      string           // parent of the data folder, which is new and goes away with the cluster; empty: the system's
 	Log      *slog.Logger     // of this process's parts; the programs' logs are files of the data folder
@@ -103,7 +103,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
 	c.dir = dir
-	// Pods run as other users below this folder; what is secret in it lies in folders of its own.
+	// Pods run as other users below this folder; secrets lie in folders of their own.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fmt.Errorf("opening the data folder to pods: %w", err)
 	}
@@ -177,7 +177,7 @@ func (c *Cluster) Devices() string { return c.slot.device() }
 // Kubectl is the kubectl that fits the cluster.
 func (c *Cluster) Kubectl() string { return c.o.Binaries.Kubectl }
 
-// Diagnosis says how the processes of the control plane are, and how their logs end: for whoever asks why a test failed.
+// Diagnosis describes the state of the control plane's processes and the end of their logs, to explain why a test failed.
 func (c *Cluster) Diagnosis() string {
 	var b strings.Builder
 	for _, p := range c.control.all() {
@@ -194,7 +194,7 @@ func (c *Cluster) fail(err error) {
 	c.mu.Unlock()
 }
 
-// Close ends the cluster and removes everything it made. It returns what broke meanwhile, and what could not be removed.
+// Close ends the cluster and removes everything it made. It returns what broke while the cluster ran, and what could not be removed.
 func (c *Cluster) Close() error {
 	if c.cancel != nil {
 		c.cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 )
 
-// programs are those of a cluster, or none if they are not built.
+// programs are the paths of a cluster's programs, or empty if they are not built.
 func programs() binaries.Paths {
 	root, err := binaries.Root()
 	if err != nil {

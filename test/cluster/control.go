@@ -56,7 +56,7 @@ func (l layout) apiServer() certs.Identity {
 	return id
 }
 
-// newControl prepares the processes; none runs yet. lost is told of those that end though nobody stopped them.
+// newControl prepares the processes; none runs yet. lost is called for each process that ends without being stopped.
 func newControl(l layout, b binaries.Paths, lost func(error)) (*control, error) {
 	make := func(name, path string, args []string) *program {
 		return &program{name: name, log: filepath.Join(l.dir, name+".log"), path: path, args: args, lost: lost}
@@ -206,7 +206,7 @@ func probe(ctx context.Context, client *http.Client, at string) error {
 	return nil
 }
 
-// stop ends everything at once: what it holds is thrown away.
+// stop ends all processes at once; the cluster's data is discarded.
 func (c *control) stop() {
 	for _, p := range []*program{c.scheduler, c.controllers, c.api, c.etcd} {
 		p.stop(0)

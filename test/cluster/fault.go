@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// StopAPIServer ends the API server. Pods keep running; nobody hears of it until StartAPIServer.
+// StopAPIServer ends the API server. Pods keep running; no client sees a change until StartAPIServer.
 func (c *Cluster) StopAPIServer() { c.control.api.stop(stopGrace) }
 
 // KillAPIServer ends the API server at once, as a crash does.
@@ -31,8 +31,8 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	return c.StartAPIServer(ctx)
 }
 
-// FreezeControllers stops kube-controller-manager in its tracks: EndpointSlices, for one, no longer follow pods, for
-// anybody who watches them. ThawControllers lets it go on.
+// FreezeControllers suspends kube-controller-manager: EndpointSlices, for one, no longer follow pods.
+// ThawControllers resumes it.
 func (c *Cluster) FreezeControllers() error { return c.control.controllers.signal(syscall.SIGSTOP) }
 
 // ThawControllers undoes FreezeControllers.

@@ -48,7 +48,7 @@ func BuildProgram(ctx context.Context, out, dir, source string, env ...string) e
 	return nil
 }
 
-// Images is the map of image names for tests and people: the samples' programs, kubectl, and a few names everybody uses, which are
+// Images is the map of image names for tests and people: the samples' programs, kubectl, and a few widely used names, which are
 // the machine's own programs.
 func (p Programs) Images(kubectl string) (podrunner.Images, error) {
 	return podrunner.NewImages(

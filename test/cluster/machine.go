@@ -20,7 +20,7 @@ import (
 // ErrUnable says that this machine cannot run nodes. Tests skip, and say why.
 var ErrUnable = errors.New("this machine cannot run a test cluster with nodes")
 
-// Able returns nil if this machine can run nodes, and otherwise what it lacks; the error wraps ErrUnable.
+// Able returns nil if this machine can run nodes, and otherwise an error that names the missing parts and wraps ErrUnable.
 func Able(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrUnable)
@@ -69,7 +69,7 @@ func raise(dual bool) error {
 	return nil
 }
 
-// hasIPv6 says whether this machine has IPv6 at all.
+// hasIPv6 reports whether this machine has IPv6 at all.
 func hasIPv6() bool {
 	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 	return err == nil && strings.TrimSpace(string(text)) == "0"
@@ -89,7 +89,7 @@ func (s slot) plug(dual bool) error {
 		routes = append(routes, s.services6(), s.balancers6())
 	}
 	for _, a := range addresses {
-		// Without NODAD an IPv6 address cannot be used before a carrier is there, which a bridge without ports never gets.
+		// Without NODAD an IPv6 address cannot be used before the link has a carrier, which a bridge without ports never gets.
 		if err := netlink.AddrAdd(b, &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NODAD}); err != nil {
 			return fmt.Errorf("giving %s the address %s: %w", s.device(), a, err)
 		}

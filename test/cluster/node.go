@@ -84,7 +84,7 @@ func (c *Cluster) addresses(node int) []netip.Addr {
 	return all
 }
 
-// describeDNS writes the service at which pods find the DNS server: by the name everybody expects, and without a
+// describeDNS writes the service at which pods find the DNS server: by the usual name, and without a
 // selector, because it is no pod.
 func (c *Cluster) describeDNS(ctx context.Context) error {
 	name, port := "kube-dns", int32(53)
@@ -217,7 +217,7 @@ func (c *Cluster) PlanNode() (name string, flags []string, err error) {
 	if err := kubeconfig(c.pki.file(n.Name+".conf"), n.Name, o.Config); err != nil {
 		return "", nil, err
 	}
-	// What it is as a client it may be as a server.
+	// The node's client certificate also serves as its server certificate.
 	pair := certs.Pair{Cert: string(o.Config.CertData), Key: string(o.Config.KeyData)}
 	if err := pair.Write(c.pki.dir, n.Name); err != nil {
 		return "", nil, err
@@ -268,7 +268,7 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// Stop ends a node as a power cut does: its pods are gone, and nobody tells the API server. It does nothing to a node that
+// Stop ends a node as a power cut does: its pods are gone, and the API server gets no notice. It does nothing to a node that
 // does not run in this process.
 func (n *Node) Stop() {
 	if n.cancel != nil {

@@ -20,7 +20,7 @@ import (
 type pki struct {
 	dir     string
 	cluster *certs.Authority // API server, kubelets and all their clients
-	etcd    *certs.Authority // etcd and its one client: whoever writes there owns everything
+	etcd    *certs.Authority // etcd and its one client: a client that can write there controls the cluster
 }
 
 // newPKI makes the authorities and the files that the control plane reads.

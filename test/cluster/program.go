@@ -20,7 +20,7 @@ const stopGrace = 10 * time.Second
 type program struct {
 	name, log, path string
 	args            []string
-	lost            func(error) // is told when it ends though nobody stopped it
+	lost            func(error) // called when the program ends without being stopped
 
 	mu       sync.Mutex
 	run      *process.Process // the present one; nil before the first
@@ -103,7 +103,7 @@ func (p *program) signal(sig syscall.Signal) error {
 	return p.present().Signal(sig)
 }
 
-// state is what the kernel says of the present run: "S (sleeping)", or "T (stopped)" if somebody froze it.
+// state is the kernel's state of the present run: "S (sleeping)", or "T (stopped)" if the program was frozen.
 func (p *program) state() string {
 	run := p.present()
 	if run == nil {

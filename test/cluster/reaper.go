@@ -37,7 +37,7 @@ true
 // that what ends this one at the terminal does not end it.
 type reaper struct {
 	cmd  *exec.Cmd
-	pipe *os.File // its end tells the reaper
+	pipe *os.File // the reaper starts its work when this closes
 }
 
 func startReaper(s slot, dir string) (*reaper, error) {

@@ -11,14 +11,14 @@ import (
 // slots is how many clusters one machine runs at a time. All that is derived from a slot has room for two digits.
 const slots = 60
 
-// slot is what tells one cluster of a machine from another. It is held by an abstract socket, which the kernel frees
+// slot distinguishes one cluster of a machine from another. It is held by an abstract socket, which the kernel frees
 // when the last process that has it open is gone: the cluster's, or its reaper's.
 type slot struct {
 	number int
 	hold   *os.File
 }
 
-// claim takes the first slot that is free and whose addresses nobody on this machine uses.
+// claim takes the first slot that is free and whose addresses are unused on this machine.
 func claim() (slot, error) {
 	used, err := usedNetworks()
 	if err != nil {
@@ -27,7 +27,7 @@ func claim() (slot, error) {
 	for n := range slots {
 		l, err := net.Listen("unix", fmt.Sprintf("@pilot-cluster-%02d", n))
 		if err != nil {
-			continue // somebody has it
+			continue // another cluster has it
 		}
 		s := slot{number: n}
 		if overlaps(s.network(), used) {
@@ -45,7 +45,7 @@ func claim() (slot, error) {
 	return slot{}, fmt.Errorf("all %d slots for clusters are taken, or their networks (10.64.0.0/16 to 10.%d.0.0/16) are in use: end other clusters (`ss -xl | grep pilot-cluster`)", slots, 63+slots)
 }
 
-// usedNetworks are the networks of this machine's interfaces, but for what an earlier cluster left behind: Start removes that.
+// usedNetworks are the networks of this machine's interfaces, except those left by an earlier cluster, which Start removes.
 func usedNetworks() ([]netip.Prefix, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -55,7 +55,7 @@ func usedNetworks() ([]netip.Prefix, error) {
 	for _, i := range interfaces {
 		addresses, err := i.Addrs()
 		if err != nil || ours(i.Name) {
-			continue // gone meanwhile, or to be removed
+			continue // the interface is gone, or will be removed
 		}
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
@@ -106,7 +106,7 @@ func (s slot) balancers() netip.Prefix  { return netip.PrefixFrom(s.v4(192, 0), 
 func (s slot) balancers6() netip.Prefix { return netip.PrefixFrom(s.v6(0xc000, 0), 112) }
 func (s slot) dns() netip.Addr          { return s.v4(128, 10) }
 
-// self and self6 are where pods find what is no pod: the API server, the DNS server.
+// self and self6 are the addresses where pods reach the API server and the DNS server, which are not pods.
 func (s slot) self() netip.Addr  { return s.v4(255, 1) }
 func (s slot) self6() netip.Addr { return s.v6(0xffff, 1) }
 
@@ -126,7 +126,7 @@ func (s slot) device() string         { return fmt.Sprintf("pk%02d", s.number) }
 func (s slot) bridge(node int) string { return fmt.Sprintf("%sn%d", s.device(), node) }
 func (s slot) table() string          { return fmt.Sprintf("pilot-%02d", s.number) }
 
-// ours tells devices of clusters.
+// ours reports whether a device belongs to a test cluster.
 func ours(device string) bool {
 	return len(device) >= 4 && device[:2] == "pk" && device[2] >= '0' && device[2] <= '9' && device[3] >= '0' && device[3] <= '9'
 }

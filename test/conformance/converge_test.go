@@ -88,7 +88,7 @@ func convergeMovedFile(s *scene) {
 		s.must(os.Rename(s.path(fileServices), s.path("moved.yaml")))
 		s.must(os.Rename(s.path(fileTCP), s.path("moved-tcp.yml")))
 	})
-	// And as those do it who write anew before they delete.
+	// The same with programs that write a new file before they delete the old one.
 	s.quiet(p, "copying a file and deleting the original", func() {
 		s.put("again.yaml", s.a("10.1.0.1"), s.b("10.1.0.2"))
 		s.remove("moved.yaml")
@@ -204,7 +204,7 @@ func convergeRevert(s *scene) {
 	s.sameContent("an old stream and a new one", p, s.all())
 }
 
-// convergeBrokenFile: a file that cannot be read any more says what it said before.
+// convergeBrokenFile: a file that cannot be read any more keeps its last good content.
 func convergeBrokenFile(s *scene) {
 	p := s.all()
 	good, err := os.ReadFile(s.path(fileServices))
@@ -220,7 +220,7 @@ func convergeBrokenFile(s *scene) {
 	p.at("a", "10.1.0.11")
 }
 
-// convergeBadObject: the neighbours of an object that makes no sense go on, in the same file and in others.
+// convergeBadObject: the neighbours of an invalid object keep working, in the same file and in others.
 func convergeBadObject(s *scene) {
 	p := s.all()
 	bad := []string{

@@ -14,6 +14,6 @@
 // # Waiting
 //
 // Tests wait for conditions, with a deadline. That nothing is sent is shown by a fence: a change of all four types
-// that is made afterwards, and of which every part must arrive alone. Nothing sleeps; timers only stand for time that
-// must pass because the rule is about time.
+// that is made afterwards, and whose every part must arrive alone. Nothing sleeps; timers are only for time that must pass because the rule is about
+// time.
 package conformance

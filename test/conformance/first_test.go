@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// firstRules: what is asked for is answered.
+// firstRules: a subscription is answered.
 func firstRules() []rule {
 	return []rule{
 		{name: "cds-wildcard", run: func(s *scene) {

@@ -374,7 +374,7 @@ func hostileGarbage(s *scene) {
 	if why, err := p.End(ctx); err == nil && status.Code(why) == codes.Unavailable {
 		s.Errorf("the other variant's request: the stream ended with %v", why)
 	}
-	// A message that says it is longer than it is, and one longer than anybody takes.
+	// A message that says it is longer than it is, and one longer than any server takes.
 	for _, claim := range []int{len(good) + 100, 1 << 31} {
 		w := s.wire(1 << 16)
 		s.must(w.Begin(1, s.variant.Method()))

@@ -9,7 +9,7 @@ import (
 )
 
 // isolationRules: what a namespace keeps to itself is seen nowhere else. Each has a control plane of its own, because
-// it exports services to everybody.
+// it exports services to all namespaces.
 func isolationRules() []rule {
 	return []rule{
 		{name: "private", own: true, run: isolationPrivate},

@@ -74,7 +74,7 @@ func lifecycleRules() []rule {
 func lifecycleGraceful(s *scene) {
 	p, q := s.all(), s.open()
 	s.large()
-	for range 3 { // who does not listen holds up nobody
+	for range 3 { // a client that does not read holds up no other
 		s.must(s.open(deaf).Subscribe(client.CDS))
 	}
 	s.server.signal(syscall.SIGTERM, 25*time.Second)
@@ -87,7 +87,7 @@ func lifecycleGraceful(s *scene) {
 	}
 }
 
-// pings keeps a connection quiet but for pings, and checks that it lives as long as it should.
+// pings keeps a connection quiet except for pings, and checks that it lives as long as it should.
 func (s *scene) pings(every, long time.Duration) {
 	s.Helper()
 	p := s.all(func(o *client.Options) {
@@ -97,7 +97,7 @@ func (s *scene) pings(every, long time.Duration) {
 	s.fence(p)
 }
 
-// restarts checks that clients notice that the server goes away, and get what is so now when they come back.
+// restarts checks that clients notice that the server goes away, and get the present state when they come back.
 func (s *scene) restarts(stop func()) {
 	s.Helper()
 	p, q := s.all(), s.connect()
@@ -110,7 +110,7 @@ func (s *scene) restarts(stop func()) {
 		}
 		one.leave()
 	}
-	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("a", 3)) // while nobody looks
+	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("a", 3)) // while the server is away
 	s.remove(fileTCP)
 	s.server.start()
 	now := s.connect()
@@ -149,8 +149,7 @@ func lifecycleNotEmpty(s *scene) {
 	}
 }
 
-// hammer connects until it is served, and says what was wrong with that: the first answer must not be of a world that is
-// still being read.
+// hammer connects until it is served, and returns the fault of that answer: the first answer must not show a state that is still being read.
 func (s *scene) hammer(ctx context.Context, services int) string {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -159,7 +158,7 @@ func (s *scene) hammer(ctx context.Context, services int) string {
 		if err != nil {
 			continue
 		}
-		_ = c.Subscribe(client.CDS) // an error is told by Next
+		_ = c.Subscribe(client.CDS) // Next returns the error
 		_, err = c.Next(ctx)
 		for err == nil && s.outbound(c) < services && s.variant == client.Delta && moreComing(c) {
 			_, err = c.Next(ctx) // large answers may come in parts
@@ -207,7 +206,7 @@ func lifecycleDeadPeer(s *scene) {
 	}
 }
 
-// relay forwards one TCP connection until it is told to swallow what comes.
+// relay forwards one TCP connection until it is set to discard all data.
 type relay struct {
 	address string
 	dropped chan struct{} // closed when the server has closed the connection

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// loadRules: nobody waits for anybody. They run alone, each with a control plane of its own.
+// loadRules: no client waits for another. They run alone, each with a control plane of its own.
 func loadRules() []rule {
 	return []rule{
 		{name: "never-reads", own: true, run: func(s *scene) {
@@ -47,7 +47,7 @@ func loadRules() []rule {
 				}
 				ctx, cancel := within(patience)
 				defer cancel()
-				_, _ = c.Next(ctx) // served or not: what counts is what is left
+				_, _ = c.Next(ctx) // served or not: the test looks for leaks
 			})
 		}},
 		{name: "cancelled", own: true, run: func(s *scene) {
@@ -87,8 +87,7 @@ func (s *scene) swift(p *peer) {
 	}
 }
 
-// flooded checks that edits reach a peer in time while another stream sends as many requests a second as it is told
-// to, or as it can.
+// flooded checks that edits reach a peer in time while another stream sends as many requests a second as rate says, or as it can.
 func (s *scene) flooded(send func(c *client.Client, i int) error, rate int) {
 	s.Helper()
 	p, q := s.all(), s.open()
@@ -110,7 +109,7 @@ func (s *scene) flooded(send func(c *client.Client, i int) error, rate int) {
 			}
 			sent.Add(1)
 			if i%64 == 0 {
-				_ = q.Poll() // what it is answered is none of this test's business
+				_ = q.Poll() // its answers do not matter to this test
 			}
 		}
 	})
@@ -180,7 +179,7 @@ func (s *scene) settle(goroutines float64) (lowest, heap float64) {
 		}
 		return nil
 	})
-	// Twice, because pools give back what they hold at the second run.
+	// Twice, because pools release their memory at the second run.
 	ctx, cancel := within(patience)
 	defer cancel()
 	for range 2 {

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// poison is something a client may reject: one resource, of which there are editions.
+// poison is something a client may reject: one resource in several editions.
 type poison struct {
 	typ  client.Type
 	name string
@@ -56,7 +56,7 @@ func (x poison) taken(p *peer, edition int) {
 	})
 }
 
-// poisoned connects a peer that behaves as Envoy does but for rejecting the bad edition, which is written, and returns
+// poisoned connects a peer that behaves as Envoy does except that it rejects the bad edition, which is written, and returns
 // when it has been rejected. The peer has edition 1.
 func (s *scene) poisoned(x poison) *peer {
 	s.Helper()
@@ -86,14 +86,14 @@ func nackRules() []rule {
 		}
 	}
 	return []rule{
-		// The rejection itself brings nothing, and later changes do not bring what was rejected either.
+		// The rejection itself brings nothing, and later changes do not bring the rejected resource either.
 		{name: "no-resend", run: each(nackNoResend)},
 		{name: "later-good", run: each(func(s *scene, x poison) {
 			p := s.poisoned(x)
 			x.write(2)
 			x.taken(p, 2)
 		})},
-		// The user takes back what was rejected. The client has what it accepted before, whether it is sent again or not.
+		// The user takes the rejected change back. The client has the edition accepted before, whether it is sent again or not.
 		{name: "revert", run: each(nackRevert)},
 		{name: "other-types", run: each(nackOtherTypes)},
 		{name: "other-streams", run: each(nackOtherStreams)},
@@ -148,7 +148,7 @@ func nackOtherTypes(s *scene, x poison) {
 			other.taken(p, 5)
 		}
 	}
-	s.fence(p) // and the same type goes on, too
+	s.fence(p) // and the same type is updated, too
 	for _, other := range s.poisons() {
 		other.write(1)
 	}
@@ -198,7 +198,7 @@ func nackWithSubscription(s *scene) {
 	p.nextWith(0, client.EDS, s.cluster("b"))
 }
 
-// nackNewCluster: whoever refuses a new cluster is not sent what would send to it.
+// nackNewCluster: a client that refuses a new cluster is not sent resources that use it.
 func nackNewCluster(s *scene) {
 	p := s.connect(answers(func(r *client.Response) client.Answer {
 		if r.Type == client.CDS && slices.ContainsFunc(r.Resources, func(res *client.Resource) bool { return strings.Contains(res.Name, "|poison-") }) {
@@ -223,7 +223,7 @@ func nackNewCluster(s *scene) {
 	s.sameContent("a client that rejected and a new one", p, s.connect())
 }
 
-// nackLoop: who rejects everything is not told the same again and again.
+// nackLoop: a client that rejects everything is not sent the same again and again.
 func nackLoop(s *scene) {
 	healthy := s.all()
 	p := s.open(answers(func(*client.Response) client.Answer { return client.Nack }))

@@ -7,8 +7,8 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// orderRules: what is sent never points at what is not there yet, or not any more. Peers that follow mind that after
-// every response (see client.Client), so here it is done what provokes gaps.
+// orderRules: no resource sent points at a resource that the client does not have yet, or any more. Peers that follow check that after every response
+// (see client.Client), so these rules provoke gaps.
 func orderRules() []rule {
 	return []rule{
 		{name: "connect", run: func(s *scene) {
@@ -193,7 +193,7 @@ func orderWaitsForAck(s *scene) {
 	s.put("new.yaml", s.service(service{name: "new"}), s.routes("a", "tag", "new"))
 	p.has(client.CDS, s.cluster("new"))
 	came := time.Now()
-	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2")) // the stream goes on meanwhile
+	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2")) // the stream stays in use
 	p.at("a", "10.1.0.11")
 	if early := p.mentions(client.RDS, routeHTTP, s.host("new")); early && time.Since(came) < bound {
 		s.Error("the route came before the client acknowledged the cluster")
@@ -203,8 +203,8 @@ func orderWaitsForAck(s *scene) {
 	p.routed("tag")
 }
 
-// orderWithheld: a client keeps its answers about clusters to itself, as an Envoy does whose cluster does not warm. What is edited
-// meanwhile arrives; the late answers are told apart.
+// orderWithheld: a client keeps its answers about clusters to itself, as an Envoy does whose cluster does not warm. Edits of that time arrive; the
+// server distinguishes the late answers.
 func orderWithheld(s *scene) {
 	hold := false
 	p := s.withholding(&hold)

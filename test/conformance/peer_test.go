@@ -65,7 +65,7 @@ func node(name, namespace string) *corev3.Node {
 	}
 }
 
-// open opens a stream on which nothing was said yet.
+// open opens a stream without any request yet.
 func (s *scene) open(opts ...option) *peer {
 	s.Helper()
 	p, err := s.tryOpen(opts...)
@@ -121,7 +121,7 @@ func (p *peer) askAll() {
 	p.subscribe(client.RDS, routeHTTP, fenceRoute)
 }
 
-// assignments names those of the scene's services of port 80, and of the fence.
+// assignments names the assignments of the scene's services of port 80, and of the fence.
 func (s *scene) assignments() []string {
 	return []string{s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster()}
 }
@@ -166,7 +166,7 @@ func (p *peer) send(r client.Request) {
 	p.s.must(p.Send(r))
 }
 
-// await takes in responses until the condition holds.
+// await processes responses until the condition holds.
 func (p *peer) await(what string, cond func() bool) {
 	p.s.Helper()
 	p.awaitFor(patience, what, cond)
@@ -194,7 +194,7 @@ func (p *peer) has(t client.Type, names ...string) {
 	}
 }
 
-// lacks waits until the peer does not have resources of a type any more.
+// lacks waits until the peer has the named resources of a type no longer.
 func (p *peer) lacks(t client.Type, names ...string) {
 	p.s.Helper()
 	for _, n := range names {
@@ -252,7 +252,7 @@ func (p *peer) last(t client.Type) *client.Response {
 	return nil
 }
 
-// addresses are those of an assignment's endpoints, nil if the peer does not have it, empty if it has none.
+// addresses are the addresses of an assignment's endpoints, nil if the peer does not have it, empty if it has none.
 func (p *peer) addresses(cluster string) []string {
 	r := p.Get(client.EDS, cluster)
 	if r == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// nackRandom: a client that refuses some contents, whatever they are, among random edits. It never sees a gap, what it
-// refuses is not sent again, and in the end it has everything that it does not refuse.
+// nackRandom: a client that refuses some contents, whatever they are, among random edits. It never sees a gap, a refused resource is not sent again,
+// and in the end it has everything that it does not refuse.
 func nackRandom(s *scene) {
 	seed := rand.Uint64()
 	s.Logf("seed %d", seed)
@@ -74,13 +74,12 @@ func refused(r *client.Resource, salt string) bool {
 	return ofRandom(r.Name) && bad(r.Name, r.Body)
 }
 
-// ofRandom reports whether a name is that of something of a random service.
+// ofRandom reports whether a name belongs to a resource of a random service.
 func ofRandom(name string) bool {
 	return strings.HasPrefix(name, "240.240.1.") || strings.HasPrefix(name, "r") || strings.Contains(name, "|r")
 }
 
-// hasTheRest checks that a peer that refuses some contents has what a new one has, as far as it does not refuse it or
-// what it refers to.
+// hasTheRest checks that a peer that refuses some contents has what a new one has, except the resources that it refuses and those referring to them.
 func (s *scene) hasTheRest(what string, p, fresh *peer, salt string) {
 	s.Helper()
 	missing := map[string]bool{} // clusters the peer cannot have

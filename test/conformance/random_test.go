@@ -11,8 +11,8 @@ import (
 )
 
 // convergeRandom: after random edits an old stream holds what a new one gets. One of the old ones follows at once, one
-// leaves responses unanswered for a while, one changes its mind all the time about what it wants. Every state of the
-// configuration makes sense, so those that follow never see a gap.
+// leaves responses unanswered for a while, one changes its subscriptions all the time. Every state of the configuration makes sense, so the streams
+// that follow never see a gap.
 func convergeRandom(s *scene) {
 	seed := rand.Uint64()
 	s.Logf("seed %d", seed)
@@ -86,7 +86,7 @@ func newLazy(s *scene, rnd *rand.Rand) *lazy {
 	return l
 }
 
-// stroll answers what was left unanswered so far, and then takes in what has arrived since.
+// stroll answers the responses left unanswered so far, and then processes the ones that have arrived since.
 func (l *lazy) stroll() {
 	l.s.Helper()
 	for t, r := range l.open {

@@ -4,7 +4,7 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// removalRules: what is gone goes, what does not exist is said not to, what comes later comes.
+// removalRules: deleted resources are removed, missing ones are reported as such, later ones arrive.
 func removalRules() []rule {
 	return []rule{
 		{name: "cluster", run: func(s *scene) {

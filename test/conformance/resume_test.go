@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// resumeRules: a client that comes back says what it has, and gets the difference.
+// resumeRules: a client that comes back states its versions, and gets the difference.
 func resumeRules() []rule {
 	var rules []rule
 	add := func(name string, wish bool, run func(*scene, client.Type)) {
@@ -79,7 +79,7 @@ func resumeGoesOn(s *scene) {
 	s.sameContent("a resumed stream and a new one", p, s.all())
 }
 
-// resumed opens a stream that goes on where another one ended.
+// resumed opens a stream that continues where another one ended.
 func (s *scene) resumed(old *peer) *peer {
 	s.Helper()
 	old.leave()
@@ -189,7 +189,7 @@ func resumeWrongVersion(s *scene, t client.Type) {
 	}
 }
 
-// resumeBig: a client that says that it has a hundred thousand clusters is taken or refused, and nobody else notices.
+// resumeBig: a client that says that it has a hundred thousand clusters is served or refused, and no other client notices.
 func resumeBig(s *scene) {
 	bystander := s.all()
 	p := s.open()

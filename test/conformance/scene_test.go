@@ -81,7 +81,7 @@ func (s *scene) b(address string) string {
 	return s.service(service{name: "b", endpoints: []string{address}})
 }
 
-// ready waits until the control plane has read what was written so far.
+// ready waits until the control plane has read the files written so far.
 func (s *scene) ready() {
 	s.Helper()
 	// A node may say no more than its id.
@@ -248,7 +248,7 @@ func (s *scene) fence(peers ...*peer) {
 
 // effect is what a peer was sent of one type.
 type effect struct {
-	Responses        int // without those that only show a fence
+	Responses        int // without responses that only show a fence
 	Put, Again, Gone []string
 }
 

@@ -54,8 +54,8 @@ func (s *server) prepare(dir string) {
 	s.Discovery = d
 }
 
-// start runs the control plane until it says that it is ready. Between finding ports and listening on them somebody
-// else may take one: then others are tried.
+// start runs the control plane until it says that it is ready. Between finding ports and listening on them another program may take one: then others
+// are tried.
 func (s *server) start() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)

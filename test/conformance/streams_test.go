@@ -89,7 +89,7 @@ func (s *scene) sameVersions(what string, p, q *peer) {
 	}
 }
 
-// streamsSameNode: who has the name of another one gets what he asked for himself.
+// streamsSameNode: a client with the node of another one gets its own subscriptions.
 func streamsSameNode(s *scene) {
 	p, q := s.open(), s.open()
 	p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())

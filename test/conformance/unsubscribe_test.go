@@ -4,7 +4,7 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// unsubscribeRules: what is dropped stays away, and what is not dropped stays.
+// unsubscribeRules: unsubscribed resources stay away, and the others stay.
 func unsubscribeRules() []rule {
 	return []rule{
 		{name: "stops", run: func(s *scene) {

@@ -8,9 +8,9 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// versionRules: versions stand for content.
+// versionRules: versions identify content.
 func versionRules() []rule {
-	always := func(s *scene) { // what is checked of every response, with many of them
+	always := func(s *scene) { // the checks of every response, with many responses
 		p := s.connect()
 		s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("a", 3, "v1"), s.routes("a", "tag", "b"))
 		s.fence(p)
@@ -83,7 +83,7 @@ func versionOwn(s *scene) {
 	}
 }
 
-// versions are those of everything a peer has.
+// versions are the versions of everything a peer has.
 func versions(p *peer) map[client.Type]map[string]string {
 	all := map[client.Type]map[string]string{}
 	for _, t := range client.All() {

@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// wildcardRules: who asks for everything, and who does not any more.
+// wildcardRules: clients that subscribe to everything, and clients that end that.
 func wildcardRules() []rule {
 	both := func(run func(s *scene, t client.Type, known string)) func(*scene) {
 		return func(s *scene) {

@@ -114,7 +114,7 @@ func (s *stage) Rejected(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// next says what can be tried while everything runs.
+// next prints suggestions to try while everything runs.
 func (s *stage) next() {
 	const try = "cp try/%s.yaml config/" + routes
 	v3 := bookstore()[4]

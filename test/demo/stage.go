@@ -59,7 +59,7 @@ type stage struct {
 	missing   bool      // the control plane
 }
 
-// open starts all parts. What it has started when it fails, close stops.
+// open starts all parts. If it fails, close stops the parts that it has started.
 func (s *stage) open(ctx context.Context) error {
 	for _, name := range []string{"pilot-discovery", "pilot-agent", "pilotctl", "bookstore"} {
 		if _, err := os.Stat(s.bin(name)); err != nil {

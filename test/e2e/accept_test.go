@@ -26,8 +26,8 @@ import (
 // captures are the ways a sidecar can get at traffic; each has listeners of its own kind.
 var captures = []string{"REDIRECT", "NONE"}
 
-// TestSamplesAccepted: Envoy accepts all that the samples become, loaded as if it were its own configuration; and what
-// can be tried with a sample is good too, but for what is named broken.
+// TestSamplesAccepted: Envoy accepts all that the samples become, loaded as if it were its own configuration; and the variants in try/ of a sample
+// are good too, except the one named broken.
 func TestSamplesAccepted(t *testing.T) {
 	root, err := repo.Root()
 	if err != nil {

@@ -82,7 +82,7 @@ func (b *bed) tool() *tool {
 func (p *tool) run(args ...string) (string, int) {
 	p.Helper()
 	cmd := exec.CommandContext(p.Context(), p.binary, append(args, "--address="+p.HTTP)...)
-	if args[0] == "__complete" { // what is typed comes last
+	if args[0] == "__complete" { // the typed word comes last
 		last := len(args) - 1
 		cmd.Args = append(append([]string{p.binary}, args[:last]...), "--address="+p.HTTP, args[last])
 	}

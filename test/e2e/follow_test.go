@@ -169,7 +169,7 @@ spec: {egress: [{hosts: ["./%s"]}]}
 	})
 }
 
-// TestBrokenFile: what is broken is left out, what it said before keeps serving, and all else flows.
+// TestBrokenFile: a broken file is left out, its last good content keeps serving, and all other files are followed.
 func TestBrokenFile(t *testing.T) {
 	reviews, ratings := newService(t, "reviews", backend(t, "v1"), backend(t, "v2")), newService(t, "ratings", backend(t, "ratings"))
 	b := newBed(t, "reviews.yaml", reviews.entry()+reviews.subsets(), "routes.yaml", reviews.weights(0, 100))

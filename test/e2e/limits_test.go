@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/meshtest"
 )
 
-// limit is a field that Envoy bounds: $ in the spec stands for the value.
+// limit is a field that Envoy bounds: $ in the spec is replaced by the value.
 type limit struct {
 	name, kind, spec string
 	// largest is the largest value that Envoy accepts, and beyond the next one that it does not accept.

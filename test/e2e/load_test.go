@@ -44,7 +44,7 @@ func (b *bed) clean(l *testbed.Load) {
 	}
 }
 
-// TestRestartUnderLoad: the control plane is killed and comes back, on other files even; nobody notices.
+// TestRestartUnderLoad: the control plane is killed and comes back, on other files even; no client notices.
 func TestRestartUnderLoad(t *testing.T) {
 	variants(t, func(t *testing.T, node testbed.Node) {
 		reviews := newService(t, "reviews", backend(t, "v1"), backend(t, "v2"))
@@ -55,7 +55,7 @@ func TestRestartUnderLoad(t *testing.T) {
 		load := b.load(reviews)
 		b.loaded(load, "v1")
 
-		// With the same files nothing is changed in the Envoy: what it has is what it gets.
+		// With the same files nothing is changed in the Envoy: it gets the same configuration.
 		const changes = `^cluster_manager\.cluster_(modified|removed)$|^listener_manager\.listener_(modified|removed)$|\.rds\..*\.config_reload$`
 		before, err := e.Sum(t.Context(), changes)
 		if err != nil {
@@ -124,7 +124,7 @@ func TestMoveEndpointsUnderLoad(t *testing.T) {
 	})
 }
 
-// TestStoppedEnvoy: an Envoy that does not read holds nobody up, and has the last state soon after it wakes.
+// TestStoppedEnvoy: an Envoy that does not read holds up no other, and has the last state soon after it wakes.
 func TestStoppedEnvoy(t *testing.T) {
 	variants(t, func(t *testing.T, node testbed.Node) {
 		reviews := newService(t, "reviews", backend(t, "v1"), backend(t, "v2"))

@@ -14,7 +14,7 @@ import (
 // TestPoisonedRoute: an Envoy refuses one virtual host. It is held back at what that Envoy last took, only there, and
 // everything else keeps flowing, in the same route configuration too.
 //
-// The poison is an expression that is larger than this Envoy allows, and fine for everybody else.
+// The poison is an expression that is larger than this Envoy allows, and fine for all others.
 func TestPoisonedRoute(t *testing.T) {
 	variants(t, func(t *testing.T, node testbed.Node) {
 		reviews := newService(t, "reviews", backend(t, "v1"), backend(t, "v2"))

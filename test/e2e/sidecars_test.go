@@ -22,7 +22,7 @@ type mesh struct {
 	agents  []*testbed.Agent
 }
 
-// versionsAlone keeps the sidecars of the versions from listening for anybody, or they would share the client's ports.
+// versionsAlone keeps the sidecars of the versions from listening for outbound calls, or they would share the client's ports.
 const versionsAlone = `---
 apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -35,7 +35,7 @@ metadata: {name: default, namespace: shop}
 spec: {egress: [{hosts: ["~/*"]}]}
 `
 
-// newMesh starts it. What is in routes.yaml is the test's.
+// newMesh starts a mesh. The test writes routes.yaml.
 func newMesh(t *testing.T, sotw bool) *mesh {
 	t.Helper()
 	m := &mesh{v1: backend(t, "v1"), v2: backend(t, "v2")}
@@ -66,8 +66,8 @@ func (m *mesh) agent(node testbed.Node) {
 	m.Cleanup(func() { m.sound(a.Envoy) })
 }
 
-// route makes a VirtualService of the list http, and waits until the client's sidecar goes by it: it acknowledges
-// before its worker knows, so there is a rule more that tells.
+// route makes a VirtualService of the list http, and waits until the client's sidecar goes by it: it acknowledges before its worker has the route, so
+// one more rule shows that.
 func (m *mesh) route(http string) {
 	m.Helper()
 	marker := fmt.Sprintf("/marker-%d", time.Now().UnixNano())
@@ -82,7 +82,7 @@ func (m *mesh) route(http string) {
 	})
 }
 
-// settle waits until every proxy has what was written since begin.
+// settle waits until every proxy has the changes written since begin.
 func (m *mesh) settle(begin time.Time) {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), patience)

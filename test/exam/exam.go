@@ -78,8 +78,8 @@ func (o *options) checkGaps(known gaps) error {
 	return known.unknown(names)
 }
 
-// grade runs all tasks, and once more, alone, those that failed and should not have: a machine that is busy with other
-// things can spoil what depends on time. What Envoy rejected is no such thing.
+// grade runs all tasks, and once more, alone, the tasks that failed and should not have: a machine that is busy with other things can spoil results
+// that depend on time. A rejection by Envoy is no such result.
 func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []environment.Task) (*sheet, error) {
 	sheet := &sheet{}
 	finish := func(t environment.Task, obs *observation.Observation, took time.Duration) grade {
@@ -174,7 +174,7 @@ func (o *options) compare(t environment.Task, obs *observation.Observation) obse
 type result struct {
 	Passed  int      `json:"passed"`
 	Failed  int      `json:"failed"`
-	Skipped []string `json:"skipped"` // what was not judged, and why
+	Skipped []string `json:"skipped"` // the cases not judged, and why
 	Cases   []grade  `json:"cases"`
 }
 

@@ -1,8 +1,8 @@
 // Command exam drives a real Envoy by every case of test/exam/cases, over delta and over State-of-the-World, and compares
-// what requests experience with the case's stored answer. README.md tells how to use it, FORMAT.md what a case is.
+// what requests experience with the case's stored answer. README.md says how to use it, FORMAT.md what a case is.
 //
 // It ends with an error if a case fails that gaps.txt does not list, or one passes that it does. It skips, and says why,
-// where it may not make network namespaces. It needs no other process: what it starts ends with it.
+// where it may not make network namespaces. It needs no other process: its child processes end with it.
 package main
 
 import (
@@ -137,10 +137,10 @@ func parse(args []string, root string) (*options, error) {
 	return o, nil
 }
 
-// both stands for both variants of xDS.
+// both selects both variants of xDS.
 const both = "both"
 
-// prepare finds Envoy and the control plane; what it builds goes into dir.
+// prepare finds Envoy and the control plane; the programs it builds go into dir.
 func (o *options) prepare(ctx context.Context, dir string) error {
 	var err error
 	if o.Envoy, _, err = envoy.Find(ctx, o.root); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/test/exam/observation"
 )
 
-// grade is the verdict of one case over one variant, and what it means.
+// grade is the verdict of one case over one variant, and whether it was expected.
 type grade struct {
 	Case    string   `json:"case"`
 	Variant string   `json:"variant"`
@@ -40,7 +40,7 @@ func (g *grade) mark() string {
 	return "ok"
 }
 
-// note says what is wrong, or nothing.
+// note describes the failure, or is empty.
 func (g *grade) note() string {
 	if g.failed() && g.Pass {
 		return fmt.Sprintf("passes now: remove the line from %s (%s)", g.list, g.Gap)
@@ -63,7 +63,7 @@ func (s *sheet) close() map[string][]string {
 	return passing
 }
 
-// progress counts what is done.
+// progress counts the finished cases.
 func (s *sheet) progress() string {
 	count := map[string]int{}
 	for _, g := range s.grades {
@@ -107,7 +107,7 @@ func (s *score) add(g *grade) {
 	s.rejected += g.Rejected
 }
 
-// lines are what there is to say of the grades of a mark; what both variants have in common is said once.
+// lines describe the grades of a mark; a text that both variants share is written once.
 func (s *sheet) lines(mark string) []string {
 	said := map[[2]string]int{}
 	var lines []string
@@ -130,7 +130,7 @@ func (s *sheet) lines(mark string) []string {
 	return lines
 }
 
-// print writes what fails, what is known to, and the score by area and variant.
+// print writes the failures, the known failures, and the score by area and variant.
 func (s *sheet) print(w io.Writer) {
 	slices.SortStableFunc(s.grades, func(a, b grade) int {
 		return cmp.Or(cmp.Compare(a.Area, b.Area), cmp.Compare(a.Case, b.Case), cmp.Compare(a.Variant, b.Variant))

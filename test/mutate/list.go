@@ -13,7 +13,7 @@ import (
 //	+ 	_ = old
 //	test: ./internal/query -run Oracle
 //
-// The lines under - must stand in the file exactly once, one below the other; spaces at their ends do not count. Those
+// The lines under - must occur in the file exactly once, one below the other; spaces at their ends do not count. Those
 // under + replace them; with none they are cut. What follows test: are the arguments of go test.
 type mutation struct {
 	at       string // list:line

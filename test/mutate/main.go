@@ -1,6 +1,6 @@
 // Command mutate checks the tests of what everything else relies on: it breaks one line at a time and wants some test to notice.
 //
-// The breaks are listed beside the code, in testdata/mutations.txt of a package (the form is told in list.go). Each is
+// The breaks are listed beside the code, in testdata/mutations.txt of a package (list.go describes the form). Each is
 // laid over the sources with the go command's -overlay, so no file is touched. A break that no test notices survives,
 // and a survivor fails the run: write the test that would have seen it.
 package main

@@ -55,7 +55,7 @@ func (w *worker) makeSandbox() {
 	w.post(pod.SandboxUp{IPs: ips})
 }
 
-// dropSandbox ends the containers that are left and removes what they shared. Logs stay.
+// dropSandbox ends the containers that are left and removes the shared parts. Logs stay.
 func (w *worker) dropSandbox() {
 	w.mu.Lock()
 	box, shm, volumes := w.box, w.shm, w.volumes
@@ -175,7 +175,7 @@ func (w *worker) resolvConf(object *v1.Pod) (string, error) {
 	return amend(text, spec.DNSConfig), nil
 }
 
-// amend adds a pod's own DNS settings to those of its policy.
+// amend adds a pod's own DNS settings to the settings of its policy.
 func amend(text string, more *v1.PodDNSConfig) string {
 	parts := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -214,7 +214,7 @@ func amend(text string, more *v1.PodDNSConfig) string {
 	return out.String()
 }
 
-// sleep waits, and says whether it waited to the end.
+// sleep waits, and reports whether it waited to the end.
 func (w *worker) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -64,7 +64,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// A patch must replace what the API server has of ours, and leave what is not ours, whatever was there before.
+// A patch must replace our part of the API server's status and leave the other parts, whatever was there before.
 func TestPatch(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	before := v1.Pod{Status: v1.PodStatus{

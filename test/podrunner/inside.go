@@ -21,7 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/test/podrunner/volume"
 )
 
-// fromObjects says whether a volume's files come from objects: containers must not write there.
+// fromObjects reports whether a volume's files come from objects: containers must not write there.
 func (w *worker) fromObjects(name string) bool {
 	for _, source := range w.pod().Spec.Volumes {
 		if source.Name == name {
@@ -73,7 +73,7 @@ func (w *worker) target(spec *v1.Container) probe.Target {
 	return target
 }
 
-// short keeps the beginning of what is written, by output and errors alike.
+// short keeps the beginning of the text written to stdout and stderr.
 type short struct {
 	mu   sync.Mutex
 	text bytes.Buffer

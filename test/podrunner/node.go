@@ -40,7 +40,7 @@ type running struct {
 	services *watch.Mirror[*v1.Service]
 	recorder record.EventRecorder
 	hostIPs  []string
-	// slots bound what is done at once for all pods together: the machine has few cores.
+	// slots bound the work done at once for all pods together: the machine has few cores.
 	starts, reports slots
 
 	mu      sync.Mutex
@@ -52,13 +52,13 @@ type running struct {
 type slots chan struct{}
 
 // Run runs the node until the context ends, and returns when everything of it is gone from the machine. The node's and the
-// pods' objects stay; a node that runs again makes its pods anew.
+// pods' objects stay; a node that runs again recreates its pods.
 func (n *Node) Run(ctx context.Context) (err error) {
 	n.running = running{workers: make(map[types.UID]*worker), starts: make(slots, 4), reports: make(slots, 4)}
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n.ctx = inner
 	defer cancel()
-	defer n.gate.Open() // nobody goes on waiting for a node that has ended
+	defer n.gate.Open() // no request waits for a node that has ended
 	if err := n.connect(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	following.Go(func() { n.registration().Run(watching, func() { close(known) }) })
 	following.Go(func() { watch.Follow(watching, n.services, n.client.CoreV1().Services(""), "") })
 	following.Go(func() {
-		// Pods are told of services as they start, and nothing of theirs can be read before the API server knows the node.
+		// Pods learn of services as they start, and nothing of theirs can be read before the API server knows the node.
 		if !wait(watching, n.services.Synced()) || !wait(watching, known) {
 			return
 		}
@@ -99,13 +99,13 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	following.Wait()
 	n.abandon()
 	cancel()
-	_ = server.Close() // hangs up on whoever still follows a log
+	_ = server.Close() // ends the connections that still follow a log
 	n.objects.Wait()
 	n.tasks.Wait()
 	return nil
 }
 
-// wait says whether the channel was closed before the context ended.
+// wait reports whether the channel was closed before the context ended.
 func wait(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -258,7 +258,7 @@ func (n *Node) find(pod stream.Pod) (*worker, error) {
 	return nil, fmt.Errorf("pod %s/%s is not on node %s: %w", pod.Namespace, pod.Name, n.options.Node, stream.ErrNotFound)
 }
 
-// Down cuts the node off: it reaches the API server no more, nor others its pods, which go on running. Up ends that.
+// Down cuts the node off: it reaches the API server no more, nor others its pods, which keep running. Up ends that.
 func (n *Node) Down() error {
 	n.gate.Shut()
 	return n.setForwarding(false)
@@ -278,7 +278,7 @@ func (n *Node) setForwarding(on bool) error {
 	return host.SetForwarding(on)
 }
 
-// CutNetwork takes a pod from the network: what is sent to it or by it is lost. RestoreNetwork ends that.
+// CutNetwork takes a pod from the network: packets to it or from it are lost. RestoreNetwork ends that.
 func (n *Node) CutNetwork(namespace, name string) error {
 	return n.setConnected(namespace, name, false)
 }
@@ -300,7 +300,7 @@ func (n *Node) setConnected(namespace, name string, on bool) error {
 	return box.SetConnected(on)
 }
 
-// Pause stops all processes of a container where they stand. Resume lets them go on.
+// Pause stops all processes of a container where they stand. Resume lets them continue.
 func (n *Node) Pause(namespace, name, container string) error {
 	return n.setPaused(namespace, name, container, true)
 }

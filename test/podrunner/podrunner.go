@@ -1,5 +1,5 @@
 // Package podrunner is a Kubernetes node that runs pods as processes of this machine: a kubelet and a container runtime
-// in one, for tests. README.md says what it is, and what it is not.
+// in one, for tests. README.md describes its scope and its limits.
 //
 // A Node has one watch of its pods. Each pod has a worker: a goroutine that feeds what happens into the pod's Machine
 // (package pod) and has done what that asks for. What takes long runs beside the worker, in goroutines it waits for; a pod
@@ -62,12 +62,12 @@ type Options struct {
 	// ClusterDNS and Domain go into the pods' resolv.conf.
 	ClusterDNS netip.Addr
 	Domain     string
-	// Serving is the certificate of the node's own API, ClientCAs sign those who may call it.
+	// Serving is the certificate of the node's own API, ClientCAs sign the clients that may call it.
 	Serving   tls.Certificate
 	ClientCAs *x509.CertPool
 	// Images say which program an image is.
 	Images Images
-	// Root is a directory for the node's state. What is there of an earlier life is removed.
+	// Root is a directory for the node's state. Remains of an earlier run are removed.
 	Root string
 	// Init is the path of the podrunner-init program; when empty it is built, which needs Go and a module that requires this
 	// one as working directory.
@@ -77,7 +77,7 @@ type Options struct {
 	RenewTokens time.Duration
 	// Policy is how restarts are delayed; the kubelet's when nil.
 	Policy *pod.Policy
-	// Log tells what happens; nothing when nil.
+	// Log receives what happens; nothing when nil.
 	Log *slog.Logger
 }
 

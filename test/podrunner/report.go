@@ -58,7 +58,7 @@ func (r *reporter) begin() {
 	}
 }
 
-// observe looks at an object of the API server: what others wrote over this node's part of the status is written again. The
+// observe looks at an object of the API server: it writes this node's part of the status again if others overwrote it. The
 // node lifecycle controller does that to pods of a node that it believes lost: it calls them not ready.
 func (r *reporter) observe(object *v1.Pod) {
 	version, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
@@ -74,7 +74,7 @@ func (r *reporter) observe(object *v1.Pod) {
 	r.begin()
 }
 
-// sameConditions says whether the kubelet's conditions of one list have the same status in another.
+// sameConditions reports whether the kubelet's conditions of one list have the same status in another.
 func sameConditions(mine, theirs []v1.PodCondition) bool {
 	for _, condition := range mine {
 		same := func(c v1.PodCondition) bool { return c.Type == condition.Type && c.Status == condition.Status }
@@ -123,8 +123,8 @@ func (r *reporter) flush() {
 	}
 }
 
-// patch writes what is a kubelet's in the status, whatever else is there, and returns the version of the object that this
-// made. Its only condition is that the pod is the same.
+// patch writes the kubelet's part of the status, whatever else the status has, and returns the resulting version of the object. Its only condition is
+// that the pod is the same.
 func (r *reporter) patch(status *v1.PodStatus) (uint64, error) {
 	w := r.worker
 	select {
@@ -142,7 +142,7 @@ func (r *reporter) patch(status *v1.PodStatus) (uint64, error) {
 	defer cancel()
 	written, err := w.node.client.CoreV1().Pods(object.Namespace).Patch(ctx, object.Name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return 0, nil // the pod is gone, or another has its name: nobody waits for this
+		return 0, nil // the pod is gone, or another has its name: no report is needed
 	}
 	if err != nil {
 		return 0, err
@@ -154,7 +154,7 @@ func (r *reporter) patch(status *v1.PodStatus) (uint64, error) {
 	return version, nil
 }
 
-// patchOf says everything it means: lists are whole, and what is empty is removed.
+// patchOf states everything explicitly: lists are whole, and empty fields are removed.
 func patchOf(status *v1.PodStatus, uid string, hostIPs []string) map[string]any {
 	var conditions []v1.PodCondition
 	for _, condition := range status.Conditions {
@@ -206,7 +206,7 @@ func explicit(conditions []v1.PodCondition) []map[string]any {
 	return list
 }
 
-// whole is a list that replaces the one that is there, which a strategic merge would not do by itself.
+// whole is a list that replaces the existing one, which a strategic merge would not do by itself.
 func whole[T any](key string, list []T, value func(T) string) []map[string]any {
 	out := []map[string]any{{"$patch": "replace"}}
 	for _, element := range list {

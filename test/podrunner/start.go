@@ -26,7 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/test/podrunner/stage"
 )
 
-// start starts a life of a container, and tells the machine what became of it.
+// start starts a life of a container, and reports the result to the machine.
 func (w *worker) start(name pod.Container) {
 	select {
 	case w.node.starts <- struct{}{}:
@@ -150,7 +150,7 @@ func (w *worker) startLife(object *v1.Pod, spec *v1.Container, name pod.Containe
 	return nil
 }
 
-// removeOld removes what is older than the life before this one.
+// removeOld removes the files of lives older than the one before this.
 func (w *worker) removeOld(name string, current int) {
 	if old := current - 2; old >= 0 {
 		w.remove(w.logPath(name, old))
@@ -191,7 +191,7 @@ const (
 	terminationFile = "termination-log"
 )
 
-// lastWords are what the container wrote for whoever asks why it ended.
+// lastWords are the container's own explanation of its end.
 func (w *worker) lastWords(spec *v1.Container, name pod.Container, dir string, code int) string {
 	file, err := os.Open(filepath.Join(dir, terminationFile))
 	if err == nil {

@@ -27,7 +27,7 @@ const (
 	mountRetry = 10 * time.Second
 )
 
-// mountVolumes tries until all volumes are there.
+// mountVolumes tries until all volumes are mounted.
 func (w *worker) mountVolumes() {
 	told := ""
 	for {
@@ -56,7 +56,7 @@ func (w *worker) mountVolumes() {
 	}
 }
 
-// leaving says whether the pod will not need what it waits for.
+// leaving reports whether the pod ends and will not need its volumes.
 func (w *worker) leaving() bool {
 	return w.ctx.Err() != nil || w.pod().DeletionTimestamp != nil
 }
@@ -72,7 +72,7 @@ func (w *worker) tryVolumes() error {
 	return nil
 }
 
-// mount makes a volume, unless it is there.
+// mount makes a volume, unless it exists.
 func (w *worker) mount(object *v1.Pod, source *v1.Volume) error {
 	w.mu.Lock()
 	done := w.volumes[source.Name] != nil
@@ -193,14 +193,14 @@ func (w *worker) refreshLater() {
 				continue
 			}
 			if err := w.write(object, source, m.path); err != nil && w.ctx.Err() == nil && !errors.Is(err, os.ErrNotExist) {
-				// What is there stays: so does the kubelet when an object is deleted that a pod uses.
+				// The volume keeps its content, as with the kubelet when an object is deleted that a pod uses.
 				w.tell(pod.Tell{Warning: true, Reason: "FailedMount", Message: fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", source.Name, err)})
 			}
 		}
 	})
 }
 
-// facts are what the pod is told of the world.
+// facts are the facts of the pod's surroundings that its environment may use.
 func (w *worker) facts(object *v1.Pod) container.Facts {
 	facts := container.Facts{Pod: object, HostIPs: w.node.hostIPs, Allocatable: register.Capacity()}
 	if box := w.sandbox(); box != nil {

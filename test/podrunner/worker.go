@@ -65,7 +65,7 @@ type life struct {
 	number  int
 	process *sandbox.Process
 	log     *logs.Log
-	spec    stage.Spec // as it was started: what is executed inside is alike
+	spec    stage.Spec // as it was started: commands executed inside get the same
 	signal  syscall.Signal
 }
 
@@ -118,11 +118,11 @@ func (w *worker) run() {
 		}
 	}
 	w.close()
-	// Late news of the object must not look like those of a new one.
+	// Late events of the object must not look like events of a new one.
 	wait(w.outer, w.removed)
 }
 
-// step feeds an event to the machine and does what it asks for. It says whether the pod has come to its end.
+// step feeds an event to the machine and runs the resulting actions. It reports whether the pod has come to its end.
 func (w *worker) step(event pod.Event) (finished bool) {
 	for _, action := range w.machine.Step(event, time.Now()) {
 		if finish, ok := action.(pod.Finish); ok {
@@ -206,10 +206,10 @@ func (w *worker) changed(object *v1.Pod) {
 	w.post(pod.Changed{Pod: object})
 	w.report.observe(object)
 	if object.DeletionTimestamp != nil {
-		ring(w.objects) // whoever waits for volumes need not any more
+		ring(w.objects) // waiting for volumes need not continue
 	}
 	if !maps.Equal(old.Labels, object.Labels) || !maps.Equal(old.Annotations, object.Annotations) {
-		w.objectChanged() // they may stand in a volume
+		w.objectChanged() // a volume may contain them
 	}
 }
 
@@ -219,7 +219,7 @@ func (w *worker) gone() {
 	w.post(pod.Removed{})
 }
 
-// objectChanged is told that something may be there, or different, that volumes and containers use.
+// objectChanged is called when an object that volumes and containers use may have appeared or changed.
 func (w *worker) objectChanged() {
 	ring(w.objects)
 	w.mu.Lock()

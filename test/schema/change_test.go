@@ -164,7 +164,7 @@ func ofItems(n int64, one any) func(any) any {
 	return constant(out)
 }
 
-// distinct is an item that differs from others in what must differ.
+// distinct is an item that differs from others in the parts that must differ.
 func distinct(v any, i int) any {
 	switch v := v.(type) {
 	case string:

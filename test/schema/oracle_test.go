@@ -106,7 +106,7 @@ func newOracle(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *ora
 }
 
 // judge returns why an API server refuses an object. It does what the server does, in its order: the status of a new
-// object is dropped, unknown fields are pruned, nulls that are not nullable are dropped, and what is left is validated.
+// object is dropped, unknown fields are pruned, nulls that are not nullable are dropped, and the rest is validated.
 func (o *oracle) judge(t *testing.T, object map[string]any) field.ErrorList {
 	object = runtime.DeepCopyJSON(object)
 	delete(object, "status")

@@ -54,7 +54,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// comparison is that of one kind.
+// comparison is the comparison of one kind.
 type comparison struct {
 	oracle *oracle
 	bases  []map[string]any
@@ -63,7 +63,7 @@ type comparison struct {
 	refused, accepted, different int
 }
 
-// sample is the smallest value that stands at a place of some base document.
+// sample is the smallest value at a place in the base documents.
 func (c *comparison) sample(p place) (sample any, ok bool) {
 	size := 0
 	for _, base := range c.bases {
@@ -130,7 +130,7 @@ func (c *comparison) onlyThere(t *testing.T, p place, change change, where strin
 	}
 	plain := strings.NewReplacer("[", ".", "]", "") // entries of maps are written as [key] or as .key
 	for _, err := range found {
-		// Some errors have their field in the text only. A rule of the surroundings may fail to read what was changed.
+		// Some errors have their field in the text only. A rule of the surroundings may fail to read the changed value.
 		unread := strings.Contains(err.Detail, "invalid data") || strings.Contains(err.Detail, "no such key")
 		if !unread && !strings.Contains(plain.Replace(err.Error()), plain.Replace(where)) {
 			t.Errorf("%s %v, %s: something else is broken as well: %v", c.oracle.kind, p, change.constraint, err)

@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// cluster runs the tests of the module test/cluster, after building what they run. Where nodes cannot run, or their
-// programs cannot be had, the step is skipped as a whole and says why, once.
+// cluster runs the tests of the module test/cluster, after building the programs they run. Where nodes cannot run, or their programs cannot be built,
+// the step is skipped as a whole and says why, once.
 func cluster(ctx context.Context, dir string, w io.Writer) result {
 	if why := clusterTools(ctx, filepath.Join(dir, "..", ".."), w); why != nil {
 		return without(ctx, "cluster", w, why)
 	}
-	// One package after the other: each runs a cluster, and two at a time would only be slower. What they
-	// depend on most, the kernel and the programs of Kubernetes, Go's cache of results knows nothing of.
+	// One package after the other: each runs a cluster, and two at a time would only be slower. Go's cache of results does not see their main
+	// dependencies, the kernel and the programs of Kubernetes.
 	return goTest(ctx, dir, w, []string{"-p=1", "-count=1", "-timeout=20m", "./..."})
 }
 
@@ -57,7 +57,7 @@ func without(ctx context.Context, step string, w io.Writer, why error) result {
 	return result{skipped: []string{step + ": " + why.Error()}}
 }
 
-// remedy is the last line of what the tool said before go and make told of its end: it tells what to do.
+// remedy is the last line that the tool printed before go and make reported its end: the remedy.
 func remedy(said string) string {
 	var kept []string
 	for line := range strings.Lines(said) {

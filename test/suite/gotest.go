@@ -42,7 +42,7 @@ func goTest(ctx context.Context, dir string, w io.Writer, args []string) result 
 	return r
 }
 
-// tally is what is known of one package while it runs.
+// tally is the state of one package while it runs.
 type tally struct {
 	output         map[string][]string // by test, "" for the package itself
 	passed, failed int
@@ -107,7 +107,7 @@ func (t *tally) endTest(e event, w io.Writer) {
 func (t *tally) endPackage(e event, w io.Writer, r *result) {
 	switch e.Action {
 	case "fail":
-		// What is left belongs to tests that never ended: a panic, a timeout, or a package that did not build.
+		// The remaining output belongs to tests that never ended: a panic, a timeout, or a package that did not build.
 		for _, test := range slices.Sorted(maps.Keys(t.output)) {
 			fmt.Fprint(w, strings.Join(t.output[test], ""))
 		}

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// lint runs `make lint` if the linter is built. To build it takes minutes, and it changes seldom: whoever has no linter is told
-// by a skipped step how to get one.
+// lint runs `make lint` if the linter is built. To build it takes minutes, and it changes seldom: without a linter the step is skipped and says how
+// to get one.
 func lint(ctx context.Context, dir string, w io.Writer) result {
 	built := exec.CommandContext(ctx, "make", "--no-print-directory", "lint-built")
 	built.Dir = dir

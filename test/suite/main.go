@@ -1,6 +1,6 @@
 // Command suite runs the steps behind `make check` and `make test`, one after the other, and sums them up.
 //
-// A step that fails does not stop the ones after it, so one run tells everything that is wrong. Its last line is the
+// A step that fails does not stop the ones after it, so one run shows all failures. Its last line is the
 // sum, and its exit code is 0 only if every step passed and at least one test ran. It starts no goroutines.
 package main
 

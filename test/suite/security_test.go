@@ -13,8 +13,8 @@ import (
 // named is a test in a table of doc/security.md: its package and its name.
 var named = regexp.MustCompile("`([a-z0-9/-]+) (Test[A-Za-z0-9]+)`")
 
-// TestSecurityTable: every attack in the table of doc/security.md names tests that are there. One that is still open says so, and no longer
-// than its tests are missing or have known gaps.
+// TestSecurityTable: every attack in the table of doc/security.md names tests that exist. An attack that is still open says so, and no longer than
+// its tests are missing or have known gaps.
 func TestSecurityTable(t *testing.T) {
 	root, err := repo.Root()
 	if err != nil {

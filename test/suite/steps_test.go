@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/test/repo"
 )
 
-// TestEveryModuleIsVetted: a Go module that somebody adds is not forgotten. Left out are modules that only say what is built,
-// and Kubernetes' tests of nodes, which take ten minutes to build.
+// TestEveryModuleIsVetted: a Go module that is added is not forgotten. Left out are modules that only list programs to build, and Kubernetes' tests
+// of nodes, which take ten minutes to build.
 func TestEveryModuleIsVetted(t *testing.T) {
 	root, err := repo.Root()
 	if err != nil {

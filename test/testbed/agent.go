@@ -27,8 +27,7 @@ type AgentOptions struct {
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Agent is an Envoy that runs under pilot-agent. What an Envoy can be asked, it can be asked too; its log is that of
-// both.
+// Agent is an Envoy that runs under pilot-agent. It answers whatever an Envoy can be asked; its log is the log of both.
 type Agent struct {
 	*Envoy
 	AdminPort, StatusPort, HealthPort, MetricsPort int
@@ -103,7 +102,7 @@ func (t toAdmin) CloseIdleConnections() {
 	}
 }
 
-// AwaitReady waits until the agent tells probes that its proxy is ready.
+// AwaitReady waits until the agent reports to probes that its proxy is ready.
 func (a *Agent) AwaitReady(ctx context.Context) error {
 	return ready(ctx, a.process, "the agent of "+a.Node.Name+" to be ready", func(ctx context.Context) error {
 		_, err := a.Status(ctx, "/healthz/ready")

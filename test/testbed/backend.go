@@ -64,7 +64,7 @@ func (b *Backend) answer(w http.ResponseWriter, r *http.Request) {
 	echo.Answer(w, report)
 }
 
-// StartTCP serves a protocol in which the server speaks first: it says its report, and then repeats what it hears.
+// StartTCP serves a protocol in which the server speaks first: it sends its report, and then echoes its input.
 func StartTCP(name string) (*Backend, error) {
 	b, l, err := newBackend(name, 0)
 	if err != nil {
@@ -74,7 +74,7 @@ func StartTCP(name string) (*Backend, error) {
 	return b, nil
 }
 
-// StartTLS is StartTCP in TLS, with a certificate that nobody has signed.
+// StartTLS is StartTCP in TLS, with a self-signed certificate.
 func StartTLS(name string) (*Backend, error) {
 	certificate, err := certs.SelfSigned(certs.Identity{Name: name, Hosts: []string{name}})
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 // Node is who an Envoy says it is, and how it talks to the control plane.
 type Node struct {
 	Name, Namespace string
-	IP              string // a loopback address of its own: what is at this address is taken for its workload
+	IP              string // a loopback address of its own: the server at this address is taken for its workload
 	Discovery       string // address of xDS
 	SotW            bool   // State-of-the-World instead of delta
 	Metadata        map[string]any
 
-	// Resolver is the address of the DNS server this Envoy asks; that of the machine if empty.
+	// Resolver is the address of the DNS server this Envoy asks; the machine's if empty.
 	Resolver string
 	// Secrets is the socket where this Envoy asks for secrets; it knows none if it is empty.
 	Secrets string

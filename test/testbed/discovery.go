@@ -28,7 +28,7 @@ func Build(ctx context.Context, root, program, dir string, flags ...string) (str
 type Discovery struct {
 	Pages
 	Binary    string
-	ConfigDir string   // what it serves
+	ConfigDir string   // the configuration served
 	GRPC      string   // xDS, plaintext; empty for none
 	Secure    string   // xDS and certificates over TLS; empty for none
 	StateDir  string   // where the roots and keys are
@@ -40,7 +40,7 @@ type Discovery struct {
 	process *process.Process
 }
 
-// NewDiscovery prepares a control plane; Start runs it. What it writes goes below dir.
+// NewDiscovery prepares a control plane; Start runs it. Its files go below dir.
 func NewDiscovery(binary, dir string) (*Discovery, error) {
 	ports, err := FreePorts(2)
 	if err != nil {

@@ -74,10 +74,10 @@ func (e *Envoy) Stop() {
 	os.RemoveAll(e.socket)
 }
 
-// Pause stops the Envoy in its tracks: its connections stay, and nothing is read from them until Resume.
+// Pause suspends the Envoy: its connections stay, and nothing is read from them until Resume.
 func (e *Envoy) Pause() error { return e.process.Signal(syscall.SIGSTOP) }
 
-// Resume lets a paused Envoy go on.
+// Resume resumes a paused Envoy.
 func (e *Envoy) Resume() error { return e.process.Signal(syscall.SIGCONT) }
 
 // Alive returns an error with the end of the log if the Envoy has ended.

@@ -85,7 +85,7 @@ func (l *Load) work(ctx context.Context, every time.Duration) {
 	}
 }
 
-// Take returns what was counted since the last Take and begins anew.
+// Take returns the counts since the last Take and resets them.
 func (l *Load) Take() Tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +94,7 @@ func (l *Load) Take() Tally {
 	return t
 }
 
-// Stop ends the load, waits for the requests under way and returns what was counted since the last Take.
+// Stop ends the load, waits for the requests under way and returns the counts since the last Take.
 func (l *Load) Stop() Tally {
 	l.cancel()
 	l.workers.Wait()

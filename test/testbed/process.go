@@ -31,7 +31,7 @@ func ready(ctx context.Context, p *process.Process, what string, check func(cont
 	defer cancel()
 	err := Until(ctx, what, func(ctx context.Context) error {
 		if !p.Running() {
-			return nil // no use waiting: Alive tells
+			return nil // no use waiting: Alive returns the error
 		}
 		return check(ctx)
 	})

@@ -19,7 +19,7 @@ type Settled struct {
 var errNoCommit = errors.New("the control plane has made nothing of it")
 
 // AwaitSettled waits until all that was edited from begin on is in force in every proxy, by the control plane's own
-// account. It asks every two milliseconds, so what it says is a little too long.
+// account. It asks every two milliseconds, so the duration returned is a little too long.
 func (p Pages) AwaitSettled(ctx context.Context, begin time.Time) (Settled, error) {
 	var s Settled
 	err := Until(ctx, "every proxy to acknowledge an edit", func(ctx context.Context) error {
@@ -37,7 +37,7 @@ func (p Pages) AwaitSettled(ctx context.Context, begin time.Time) (Settled, erro
 	return s, err
 }
 
-// lastCommit is the newest of those that were made of objects since begin, and how many proxies were told.
+// lastCommit is the newest commit with objects since begin, and the number of proxies that it was sent to.
 func (p Pages) lastCommit(ctx context.Context, begin time.Time) (revision uint64, told int, err error) {
 	var page struct {
 		Commits []struct {
@@ -58,7 +58,7 @@ func (p Pages) lastCommit(ctx context.Context, begin time.Time) (revision uint64
 	return 0, 0, errNoCommit
 }
 
-// acknowledged counts the proxies, and those that have acknowledged everything up to a revision.
+// acknowledged counts all proxies, and the proxies that have acknowledged everything up to a revision.
 func (p Pages) acknowledged(ctx context.Context, revision uint64) (acked, proxies int, err error) {
 	var page []struct {
 		Resources map[string]struct {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// poll is how often Until looks: short beside what is waited for, long beside what a look costs.
+// poll is how often Until looks: short compared with the wait, long compared with the cost of a look.
 const poll = 2 * time.Millisecond
 
 // Until calls check until it returns nil, and fails with its last error when ctx ends.
@@ -38,11 +38,11 @@ func Until(ctx context.Context, what string, check func(context.Context) error) 
 	}
 }
 
-// Ports of FreePorts lie below those that Linux gives away by itself (ip_local_port_range), to connections and to
-// those who listen at port 0: a port may be handed on to a program that listens there later, or again after a restart.
+// Ports of FreePorts lie below the ports that Linux assigns itself (ip_local_port_range), to connections and to programs that listen at port 0: a
+// port may be handed on to a program that listens there later, or again after a restart.
 const firstPort, lastPort = 20000, 32767
 
-// FreePorts returns n TCP ports that nobody listens on at loopback, and that no other caller gets, of this process or
+// FreePorts returns n TCP ports that no program listens on at loopback, and that no other caller gets, of this process or
 // another, until this process ends.
 func FreePorts(n int) ([]int, error) {
 	var ports []int

@@ -29,7 +29,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// TestFreePorts: a port is handed out once, though nobody has listened there yet.
+// TestFreePorts: a port is handed out once, though no program has listened there yet.
 func TestFreePorts(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {
@@ -107,7 +107,7 @@ func TestTCPBackend(t *testing.T) {
 	_ = b.Close() // ends though a connection is open
 }
 
-// TestReady: what waits for a program that ends is told of that end.
+// TestReady: waiting for a program that ends returns its end.
 func TestReady(t *testing.T) {
 	p, err := start(nil, "talker", t.TempDir(), "/bin/sh", "-c", "echo last words; exit 3")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command tools gets what tests, demo and benchmarks need beside Go: a real Envoy. It fetches nothing that is there.
+// Command tools gets what tests, demo and benchmarks need beside Go: a real Envoy. It fetches nothing that exists already.
 package main
 
 import (

@@ -71,7 +71,7 @@ func call(ctx context.Context, args []string, out io.Writer) error {
 	return l.report(ctx, *show, out)
 }
 
-// report runs the load and prints what was asked for.
+// report runs the load and prints the output that show selects.
 func (l load) report(ctx context.Context, show string, out io.Writer) error {
 	var answers io.Writer
 	if show == "answers" {
@@ -109,7 +109,7 @@ func (l load) run(ctx context.Context, answers io.Writer) (*statistics, error) {
 	}
 	sending := ctx
 	if l.duration > 0 {
-		// Ends the sending only: what is under way may finish.
+		// Ends the sending only: requests under way may finish.
 		var cancel context.CancelFunc
 		sending, cancel = context.WithTimeout(ctx, l.duration)
 		defer cancel()
@@ -137,7 +137,7 @@ func (l load) run(ctx context.Context, answers io.Writer) (*statistics, error) {
 }
 
 func (l load) once(ctx context.Context, c caller) (answer, error) {
-	// Whoever interrupts a load wants to know what it counted: what is under way may finish.
+	// A load that is interrupted is to report complete counts: requests under way may finish.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
 	defer cancel()
 	return c.call(ctx)

@@ -34,7 +34,7 @@ func (s *server) openWeb(ctx context.Context, address string, encrypt *tls.Confi
 	return nil
 }
 
-// routes: everything is echoed, but for paths that ask for a certain behaviour.
+// routes: everything is echoed, except paths that ask for a certain behaviour.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", s.echo)

@@ -4,10 +4,9 @@
 //	workload call --duration 10s --qps 100 http://a:8080/    sends requests, and sums up what came back
 //
 // A server speaks HTTP/1.1 and HTTP/2 without TLS on one port, the same within TLS, gRPC, TCP where the server speaks
-// first, TCP where the client does, and UDP. Every answer is one JSON object, an echo.Report. On SIGTERM a server ends
-// what it is doing and then itself.
+// first, TCP where the client does, and UDP. Every answer is one JSON object, an echo.Report. On SIGTERM a server finishes its work and then ends.
 //
-// Its goroutines are those of package echo; serve waits for all of them.
+// Its goroutines belong to package echo; serve waits for all of them.
 package main
 
 import (

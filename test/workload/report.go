@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
-// about reports a connection on which nothing was read yet.
+// about reports a connection that nothing was read from yet.
 func (s *server) about(protocol string, remote, local net.Addr) echo.Report {
 	return s.sign(echo.About(protocol, remote, local))
 }

@@ -103,7 +103,7 @@ func (s *server) identify(cert, key string) error {
 	return nil
 }
 
-// close ends all listeners at once, gives what is under way its time and waits for every goroutine.
+// close ends all listeners at once, gives requests under way their time and waits for every goroutine.
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.drain)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
-// free returns an address of loopback that nobody listens on.
+// free returns an address of loopback that no program listens on.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

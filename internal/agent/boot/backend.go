@@ -30,7 +30,7 @@ type Backend struct {
 	Port uint32
 	// TLS is how Envoy calls it; nil for plaintext.
 	TLS *envoy.ClientTLS
-	// KeepAlive is how connections to it are probed; nil for not at all.
+	// KeepAlive sets TCP keepalive probes of connections to it; nil for none.
 	KeepAlive *corev3.TcpKeepalive
 }
 
@@ -46,7 +46,7 @@ func ParseBackend(address string) (Backend, error) {
 
 func (b Backend) set() bool { return b.Host != "" }
 
-// dnsRefresh is after how long the name of a backend is resolved again if its DNS server does not say.
+// dnsRefresh is how often the name of a backend is resolved if its DNS server sets no TTL.
 const dnsRefresh = time.Minute
 
 // cluster returns the cluster of a backend.

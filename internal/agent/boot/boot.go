@@ -1,7 +1,7 @@
 // Package boot generates Envoy's bootstrap: a typed value becomes a bootstrap message and then JSON.
 //
-// The bootstrap contains what cannot come from the control plane: the node, the admin interface, and the listeners and clusters between
-// Envoy and the agent, through which the control plane is reached. Everything else comes by xDS. A template of the user may take its place, and
+// The bootstrap contains the parts that cannot come from the control plane: the node, the admin interface, and the listeners and clusters between
+// Envoy and the agent, through which the control plane is reached. Everything else comes by xDS. A template of the user may replace it, and
 // gRPC libraries that are their own data plane get a bootstrap as well.
 //
 // Invariants: equal values yield equal bytes. A real Envoy accepts every bootstrap (a test checks this).
@@ -82,14 +82,14 @@ type Config struct {
 	Runtime map[string]string
 	// Stats selects and shapes Envoy's statistics.
 	Stats Stats
-	// Tracer is where spans are sent, and AccessLogs where access logs are sent by gRPC if the control plane says so.
+	// Tracer receives spans, and AccessLogs receives access logs by gRPC if the control plane configures that.
 	Tracer     Tracer
 	AccessLogs Backend
-	// MaxConnections is how many connections the listeners accept altogether, and HeapLimit the size of Envoy's heap at which it gets into
-	// trouble, in bytes; 0 for no limit.
+	// MaxConnections is how many connections the listeners accept altogether, and HeapLimit the limit for the size of Envoy's heap
+	// in bytes; 0 for no limit.
 	MaxConnections uint32
 	HeapLimit      uint64
-	// Template replaces the built-in bootstrap if it is not empty: its text, or rather what follows from it. Proxy is the ProxyConfig that it
+	// Template is the text of a template whose output replaces the built-in bootstrap; empty for none. Proxy is the ProxyConfig that it
 	// may use.
 	Template string
 	Proxy    *meshv1alpha1.ProxyConfig
@@ -97,7 +97,7 @@ type Config struct {
 	OutlierLog string
 }
 
-// JSON returns the bootstrap as JSON. It fails only if there is a template, and something is wrong with it.
+// JSON returns the bootstrap as JSON. It fails only if there is a template with a mistake.
 func (c Config) JSON() ([]byte, error) {
 	b, err := c.compact()
 	if err != nil {

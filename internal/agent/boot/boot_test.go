@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// cases are the bootstraps in testdata, by file. That a real Envoy takes each of them is for the tests of the whole
-// agent to see, which have one.
+// cases are the bootstraps in testdata, by file. The tests of the whole agent, which run
+// Envoy, check that it accepts each of them.
 func cases(t *testing.T) map[string]Config {
 	t.Helper()
 	metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": "shop", "LABELS": map[string]any{"app": "web"}})
@@ -102,7 +102,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// TestSameBytes: the encoder varies its output between builds and runs; a bootstrap does not.
+// TestSameBytes: a bootstrap has the same bytes each time, although the encoder varies its output.
 func TestSameBytes(t *testing.T) {
 	c := cases(t)["options"]
 	first, err := c.JSON()

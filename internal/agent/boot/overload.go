@@ -18,11 +18,11 @@ const (
 )
 
 // Shares of the heap limit from which Envoy gives free memory back, and from which it refuses requests. A refused request is better than
-// Envoy killed by the kernel with all its connections. The shares are those that Envoy recommends for proxies at the edge
+// Envoy killed by the kernel with all its connections. The shares are Envoy's recommendation for proxies at the edge
 // (www.envoyproxy.io/docs/envoy/latest/configuration/best_practices/edge).
 const (
 	shrinkFrom, refuseFrom = 0.90, 0.98
-	heapEvery              = 250 // milliseconds between two looks at the heap
+	heapEvery              = 250 // milliseconds between two checks of the heap
 )
 
 // overload limits connections, and the heap if there is a limit for it.
@@ -51,7 +51,7 @@ func (c Config) overload() *overloadv3.OverloadManager {
 	return m
 }
 
-// heapAction is taken while the heap has more than a share of its limit.
+// heapAction returns an action that Envoy takes while the heap has more than a share of its limit.
 func heapAction(name string, share float64) *overloadv3.OverloadAction {
 	return &overloadv3.OverloadAction{Name: name, Triggers: []*overloadv3.Trigger{{
 		Name: heapMonitor, TriggerOneof: &overloadv3.Trigger_Threshold{Threshold: &overloadv3.ThresholdTrigger{Value: share}},

@@ -18,20 +18,20 @@ import (
 
 // Stats selects and shapes Envoy's statistics.
 type Stats struct {
-	// Prefixes, Suffixes and Regexes select, by name, the statistics that Envoy keeps beside those that the agent needs. If all three
+	// Prefixes, Suffixes and Regexes select, by name, the statistics that Envoy keeps besides the ones that the agent needs. If all three
 	// are empty, Envoy keeps all.
 	Prefixes, Suffixes, Regexes []string
 	// Buckets are the upper bounds of the buckets of histograms, by prefixes of the histograms' names.
 	Buckets map[string][]float64
-	// Flush is how often statistics are handed to the backends, and Evict after how long unused ones are dropped: a multiple of Flush; 0
+	// Flush is how often statistics are sent to the backends, and Evict how long unused ones are kept: a multiple of Flush; 0
 	// for Envoy's defaults, 5 s and never.
 	Flush, Evict time.Duration
-	// Statsd is the UDP address of a statsd server to which statistics are sent, if it is valid. Service takes them by gRPC.
+	// Statsd is the UDP address of a statsd server to which statistics are sent, if it is valid. Service receives them by gRPC.
 	Statsd  netip.AddrPort
 	Service Backend
 }
 
-// setTimes sets how often statistics are handed on and dropped.
+// setTimes sets how often statistics are sent and evicted.
 func (s Stats) setTimes(b *bootstrapv3.Bootstrap) {
 	if s.Flush != 0 {
 		b.StatsFlushInterval = durationpb.New(s.Flush)
@@ -41,7 +41,7 @@ func (s Stats) setTimes(b *bootstrapv3.Bootstrap) {
 	}
 }
 
-// sinks returns where statistics are sent to.
+// sinks returns the sinks of statistics.
 func (s Stats) sinks() (list []*metricsv3.StatsSink) {
 	if s.Statsd.IsValid() {
 		at := envoy.Address(s.Statsd.Addr().String(), uint32(s.Statsd.Port()))
@@ -58,8 +58,8 @@ func (s Stats) sinks() (list []*metricsv3.StatsSink) {
 	return list
 }
 
-// Statistics that are always kept: the agent decides by them whether Envoy is ready and whether connections are left, and they tell
-// how Envoy gets along with the control plane.
+// Statistics that are always kept: the agent decides by them whether Envoy is ready and whether connections are left, and they
+// show whether Envoy reaches the control plane and accepts its configuration.
 var (
 	neededPrefixes = []string{"cluster." + DiscoveryCluster + ".", "cluster_manager.", "control_plane.", "listener_manager.", "server."}
 	neededSuffixes = []string{".downstream_cx_active"}

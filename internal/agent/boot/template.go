@@ -15,8 +15,8 @@ import (
 // absent is what a template prints for a value that does not exist.
 const absent = "<no value>"
 
-// values are what a template may use. The names that Istio's templates have too mean the same. bootstrap is the bootstrap that is used
-// without a template, as a tree with Envoy's names of fields.
+// values are the values that a template may use. Names that Istio's templates have too mean the same. bootstrap is the built-in bootstrap,
+// as a tree with Envoy's names of fields.
 func (c Config) values() (map[string]any, error) {
 	text, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(c.Message())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // admin is an admin interface at the port that the agent expects.
 const admin = `admin: {address: {socket_address: {address: "{{ .localhost }}", port_value: {{ .admin_port }}}}}`
 
-// TestTemplate: what a template says is what Envoy gets, and values have the names of Istio.
+// TestTemplate: Envoy gets the output of the template, and values have the names of Istio.
 func TestTemplate(t *testing.T) {
 	c := cases(t)["ipv6"]
 	c.Template = admin + `
@@ -48,7 +48,7 @@ func mustJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestTemplateMistakes: a template of which no bootstrap follows is refused with the reason.
+// TestTemplateMistakes: a template that yields no valid bootstrap is refused with the reason.
 func TestTemplateMistakes(t *testing.T) {
 	for template, want := range map[string]string{
 		"{{ .nodeID":                           "template:1: unclosed action",
@@ -68,7 +68,7 @@ func TestTemplateMistakes(t *testing.T) {
 	}
 }
 
-// FuzzTemplate: whatever a template says, there is a bootstrap or an error.
+// FuzzTemplate: every template yields a bootstrap or an error.
 func FuzzTemplate(f *testing.F) {
 	for _, template := range []string{admin, "{{ .nodeID", "{{ range .bootstrap.static_resources.clusters }}{{ .name }}{{ end }}", "a: &a [*a]", "{{ toJSON .config }}"} {
 		f.Add(template)

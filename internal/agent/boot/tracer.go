@@ -24,7 +24,7 @@ const (
 	OpenTelemetry
 )
 
-// Tracer is where Envoy sends spans if a listener from the control plane asks for them and names no tracer itself.
+// Tracer receives the spans of listeners that the control plane configures to trace without naming a tracer.
 type Tracer struct {
 	Kind    TracerKind
 	Backend Backend
@@ -32,7 +32,7 @@ type Tracer struct {
 	AccessToken string
 }
 
-// zipkinPath is where a collector of Zipkin takes spans in version 2 of its JSON format.
+// zipkinPath is the path at which a Zipkin collector accepts spans in version 2 of its JSON format.
 const zipkinPath = "/api/v2/spans"
 
 // tracing returns the tracer of the bootstrap; nil for none. Envoy has deprecated the field in favour of a tracer in each listener, but it is
@@ -48,7 +48,7 @@ func (c Config) tracing() *tracev3.Tracing {
 		name, config = "envoy.tracers.zipkin", &tracev3.ZipkinConfig{
 			CollectorCluster: zipkinCluster, CollectorEndpoint: zipkinPath, CollectorEndpointVersion: tracev3.ZipkinConfig_HTTP_JSON,
 			CollectorHostname: net.JoinHostPort(t.Backend.Host, strconv.Itoa(int(t.Backend.Port))),
-			// Client and server have a span each, and identifiers are as long as those of W3C Trace Context.
+			// Client and server have a span each, and trace identifiers have 128 bits, as in W3C Trace Context.
 			TraceId_128Bit: true, SharedSpanContext: wrapperspb.Bool(false),
 		}
 	case Datadog:

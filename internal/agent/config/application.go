@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/scrape"
 )
 
-// Application is what the status server asks of the application.
+// Application are the settings for the requests that the status server sends to the application.
 type Application struct {
 	// Probes are the probes that the injector has redirected to the agent (ISTIO_KUBE_APP_PROBERS).
 	Probes probe.Probes
@@ -21,7 +21,7 @@ type Application struct {
 	HTTP2, KeepAlive bool
 	// Readiness is the probe whose result is reported to the control plane (readinessProbe).
 	Readiness health.Probe
-	// Targets are where the application serves metrics (ISTIO_PROMETHEUS_ANNOTATIONS).
+	// Targets are the ports and paths of the application's metrics (ISTIO_PROMETHEUS_ANNOTATIONS).
 	Targets []scrape.Target
 }
 
@@ -85,7 +85,7 @@ func (s *Settings) loadReadiness(errs *problems) {
 	}
 }
 
-// reservedPorts are ports of the proxy that the application cannot have, by what they are for.
+// reservedPorts are ports of the proxy that the application cannot use, with the purpose of each.
 func (s *Settings) reservedPorts() map[uint16]string {
 	ports := map[uint16]string{
 		15000: "Envoy's admin interface", 15001: "outbound traffic", 15004: "the agent's debug server", 15006: "inbound traffic",

@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// loadBackends reads where Envoy sends spans, statistics and access logs.
+// loadBackends reads the backends for spans, statistics and access logs.
 func (s *Settings) loadBackends(errs *problems) {
 	s.loadTracer(errs)
 	s.loadStatsd(errs)
@@ -32,7 +32,7 @@ func (s *Settings) loadBackends(errs *problems) {
 	s.AccessLogs = s.remote("envoyAccessLogService", s.Proxy.GetEnvoyAccessLogService(), errs)
 }
 
-// loadTracer reads where spans are sent. The former field for Zipkin counts if there is no other tracer.
+// loadTracer reads the tracer. The former field for Zipkin counts if there is no other tracer.
 func (s *Settings) loadTracer(errs *problems) {
 	t := s.Proxy.GetTracing()
 	where, address := "", ""
@@ -82,7 +82,7 @@ func (s *Settings) remote(field string, r *meshv1alpha1.RemoteService, errs *pro
 	return b
 }
 
-// clientTLS returns how Envoy speaks TLS to a backend; nil for plaintext. Without names to verify, the server must have that of its address.
+// clientTLS returns the TLS settings of Envoy for a backend; nil for plaintext. Without names to verify, the host of the address is verified.
 func (s *Settings) clientTLS(where, host string, t *networking.ClientTLSSettings, errs *problems) *envoy.ClientTLS {
 	mode := t.GetMode()
 	if mode == networking.ClientTLSSettings_DISABLE {
@@ -133,8 +133,8 @@ func optional(n uint32) *wrapperspb.UInt32Value {
 // lookupTimeout is how long the name of a statsd server may take to be resolved.
 const lookupTimeout = 5 * time.Second
 
-// loadStatsd reads where statistics are sent by UDP. Envoy does not resolve the name of such a server, so the agent does. A name that
-// cannot be resolved costs the statistics only.
+// loadStatsd reads the statsd server. Envoy does not resolve the name of such a server, so the agent does. If the name cannot be
+// resolved, only the statistics are not sent.
 func (s *Settings) loadStatsd(errs *problems) {
 	address := s.Proxy.GetStatsdUdpAddress()
 	if address == "" {

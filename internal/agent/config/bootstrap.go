@@ -12,16 +12,16 @@ import (
 )
 
 // connectionsKey is the entry of runtimeValues that limits the connections of all listeners. Envoy has deprecated it in favour of a
-// resource monitor, so it becomes one.
+// resource monitor, so the bootstrap gets a resource monitor instead.
 const connectionsKey = "overload.global_downstream_max_connections"
 
-// Annotations with times of Envoy's statistics.
+// Annotations that set how often Envoy sends and evicts statistics.
 const (
 	flushAnnotation = "sidecar.istio.io/statsFlushInterval"
 	evictAnnotation = "sidecar.istio.io/statsEvictionInterval"
 )
 
-// loadBootstrap reads what is in the bootstrap besides statistics and backends.
+// loadBootstrap reads the settings of the bootstrap other than statistics and backends.
 func (s *Settings) loadBootstrap(errs *problems) {
 	env := s.lookup
 	s.Runtime = maps.Clone(s.Proxy.GetRuntimeValues())
@@ -62,7 +62,7 @@ func (s *Settings) loadTemplate(errs *problems) {
 	s.Template = string(text)
 }
 
-// templatePath is the file with the template of the bootstrap, and the setting that it is from; empty for none.
+// templatePath returns the file with the template of the bootstrap, and the setting that names it; empty for none.
 func (s *Settings) templatePath() (from, path string) {
 	for _, c := range []struct{ from, path string }{
 		{"ISTIO_BOOTSTRAP", s.lookup("ISTIO_BOOTSTRAP")}, {"--templateFile", s.flags.template},
@@ -75,7 +75,7 @@ func (s *Settings) templatePath() (from, path string) {
 	return "", ""
 }
 
-// loadTimes reads how often statistics are handed on, and after how long unused ones are dropped.
+// loadTimes reads how often statistics are sent, and how long unused ones are kept.
 func (s *Settings) loadTimes(errs *problems) {
 	for _, t := range []struct {
 		annotation string

@@ -19,32 +19,32 @@ const (
 	revokedFile    = "./var/run/secrets/istio/crl/ca-crl.pem"
 )
 
-// Certificates are the settings of the workload's certificates, and of how the agent shows who it is.
+// Certificates are the settings of the workload's certificates, and of the agent's authentication.
 type Certificates struct {
 	// Authority is the address of the certificate authority; empty if there is none (CA_ADDR).
 	Authority string
 	// DiscoveryRoots and AuthorityRoots are files with the roots that vouch for both, or SYSTEM (XDS_ROOT_CA, CA_ROOT_CA). ServerName is
-	// the name in the certificate of the control plane; empty for that of the address (ISTIOD_SAN).
+	// the name in the certificate of the control plane; empty for the host of the address (ISTIOD_SAN).
 	DiscoveryRoots, AuthorityRoots, ServerName string
 	// TokenFile is the file with the token, and Provided a folder with a certificate and key that are shown to the authority instead
 	// (PROV_CERT).
 	TokenFile, Provided string
-	// Mounted is true if the workload's certificate is in mounted files whatever there is (FILE_MOUNTED_CERTS).
+	// Mounted makes the agent use mounted certificate files, and never the authority (FILE_MOUNTED_CERTS).
 	Mounted bool
 	// Revoked is a file with lists of revoked certificates, which need not exist (CA_CRL).
 	Revoked string
-	// Output is a folder to which certificates are written (OUTPUT_CERTS).
+	// Output is a folder to which the agent writes certificates (OUTPUT_CERTS).
 	Output string
-	// TTL is how long a certificate shall be valid (SECRET_TTL), and Grace the part of that which is left when it is renewed
+	// TTL is the requested lifetime of a certificate (SECRET_TTL), and Grace the share of it that is left when the certificate is renewed
 	// (SECRET_GRACE_PERIOD_RATIO).
 	TTL   time.Duration
 	Grace float64
 	// RSABits is the size of RSA keys; 0 for ECDSA keys of the curve P-256, or P-384 if Large is true. PKCS8 is their format.
 	RSABits      int
 	Large, PKCS8 bool
-	// TrustBundles asks the control plane for roots that are trusted beside those of the authority (PROXY_CONFIG_XDS_AGENT).
+	// TrustBundles asks the control plane for roots that are trusted in addition to the authority's roots (PROXY_CONFIG_XDS_AGENT).
 	TrustBundles bool
-	// TrustDomain is that of the mesh, as the proxy knows it (TRUST_DOMAIN).
+	// TrustDomain is the trust domain of the mesh, as the proxy knows it (TRUST_DOMAIN).
 	TrustDomain string
 	// Signer is the signer that the authority shall use; empty for any (ISTIO_META_CERT_SIGNER).
 	Signer string
@@ -108,7 +108,7 @@ func (s *Settings) loadCertificates(errs *problems) {
 	}
 }
 
-// loadKeys reads the kind of keys.
+// loadKeys reads the type and format of keys.
 func (s *Settings) loadKeys(env func(name, otherwise string) string, errs *problems) {
 	c := &s.Certificates
 	algorithm, bits := env("ECC_SIGNATURE_ALGORITHM", ""), env("WORKLOAD_RSA_KEY_SIZE", "")

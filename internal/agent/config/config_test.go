@@ -68,7 +68,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestNearerWins: defaults, mesh, PROXY_CONFIG, annotation, flags; a zero that somebody wrote counts.
+// TestNearerWins: defaults, mesh, PROXY_CONFIG, annotation, flags; an explicit zero counts.
 func TestNearerWins(t *testing.T) {
 	files := map[string]string{
 		meshFile: "defaultConfig:\n  discoveryAddress: mesh:1\n  proxyAdminPort: 1\n  statusPort: 1\n  drainDuration: 1s\n  runtimeValues: {a: mesh, b: mesh}\nrootNamespace: of-no-concern\n",
@@ -229,7 +229,7 @@ func fails(t *testing.T, environ, args []string, want string) {
 	}
 }
 
-// TestBootstrapMistakes are those in what is in the bootstrap.
+// TestBootstrapMistakes: mistakes in settings of the bootstrap are reported.
 func TestBootstrapMistakes(t *testing.T) {
 	const address = "PROXY_CONFIG=discoveryAddress: 10.0.0.1:15010\n"
 	for _, c := range []struct {
@@ -250,7 +250,7 @@ func TestBootstrapMistakes(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAtOnce: nobody should have to start a program five times to learn of five mistakes.
+// TestAllMistakesAtOnce: one start reports all mistakes.
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := load(t, map[string]string{labelsFile: "app=web", meshFile: "defaultConfig: {concurrency: bad}"}, []string{"PROXY_CONFIG=[]", "ISTIO_DELTA_XDS=x"}, "--restarts=-1")
 	for _, part := range []string{labelsFile + `: line 1 is not name="value"`, meshFile + ": line 1: defaultConfig.concurrency", "PROXY_CONFIG: line 1", "ISTIO_DELTA_XDS", "--restarts"} {
@@ -260,7 +260,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestTLS: the port decides, unless a setting does.
+// TestTLS: the port decides whether TLS is used, unless a setting does.
 func TestTLS(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -286,7 +286,7 @@ func TestPlaintextByChoice(t *testing.T) {
 	}
 }
 
-// TestRemarks: what does nothing is told, and only that.
+// TestRemarks: settings without effect are reported, and only they.
 func TestRemarks(t *testing.T) {
 	const plaintext = "xDS to 10.0.0.1:15010 uses neither encryption nor authentication; name the control plane's port for TLS, such as 10.0.0.1:15012"
 	for _, c := range []struct {
@@ -330,7 +330,7 @@ func TestRemarks(t *testing.T) {
 	}
 }
 
-// TestAddresses: without any given, or with one of the host, all of the host's are taken; another one stands alone.
+// TestAddresses: with no given address, or with one of the host, all addresses of the host are used; another address is used alone.
 func TestAddresses(t *testing.T) {
 	host := func(list ...string) func() ([]string, error) { return func() ([]string, error) { return list, nil } }
 	two := host("10.0.0.5", "fd00::5", "192.168.7.5")
@@ -372,7 +372,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestFlagsHaveHelp: nobody should have to guess.
+// TestFlagsHaveHelp: every flag has a description.
 func TestFlagsHaveHelp(t *testing.T) {
 	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
 	New(nil).Flags(fs)
@@ -383,7 +383,7 @@ func TestFlagsHaveHelp(t *testing.T) {
 	})
 }
 
-// TestApplication: probes call the workload's first address, as the kubelet does, unless it shall be localhost.
+// TestApplication: probes call the workload's first address, as the kubelet does, unless the settings select localhost.
 func TestApplication(t *testing.T) {
 	const probes = `ISTIO_KUBE_APP_PROBERS={"/app-health/a/livez":{"grpc":{"port":1}}}`
 	if a := mustLoad(t, nil, []string{probes}).Application; a.Address != "127.1.0.1" || a.Probes["/app-health/a/livez"].GRPC.Port != 1 {
@@ -401,7 +401,7 @@ func TestApplication(t *testing.T) {
 	}
 }
 
-// TestSTS: tokens go over TLS only, or to this host.
+// TestCloud: the cloud comes from CLOUD_PLATFORM, and in Kubernetes there is none.
 func TestCloud(t *testing.T) {
 	for text, want := range map[string]platform.Cloud{
 		"": "", "CLOUD_PLATFORM=aws": platform.Amazon, "CLOUD_PLATFORM=none": platform.None, "KUBERNETES_SERVICE_HOST=10.96.0.1": platform.None,
@@ -443,7 +443,7 @@ func TestSTS(t *testing.T) {
 	}
 }
 
-// TestReadiness: the probe of a WorkloadGroup is read wherever ProxyConfig is, and one that cannot work is refused.
+// TestReadiness: the probe of a WorkloadGroup is read from every source of ProxyConfig, and one that cannot work is refused.
 func TestReadiness(t *testing.T) {
 	const probe = "PROXY_CONFIG={discoveryAddress: 10.0.0.1:15010, readinessProbe: {httpGet: {port: 8080}, periodSeconds: 5}}"
 	s := mustLoad(t, nil, []string{probe, "ISTIO_META_AUTO_REGISTER_GROUP=vm"})

@@ -11,7 +11,7 @@ import (
 type DNS struct {
 	// Capture is true if the agent answers the DNS queries of the workload (ISTIO_META_DNS_CAPTURE).
 	Capture bool
-	// Host and Port are where queries arrive (DNS_PROXY_ADDR). The host localhost stands for the loopback addresses of both IP versions.
+	// Host and Port are where queries arrive (DNS_PROXY_ADDR). The host localhost means the loopback addresses of both IP versions.
 	Host string
 	Port uint16
 	// Parallel asks all servers for a name that is not of the mesh at the same time (DNS_FORWARD_PARALLEL), and Timeout is how long they

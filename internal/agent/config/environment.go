@@ -101,7 +101,7 @@ func (s *Settings) loadMetadata(errs *problems) {
 	}
 }
 
-// loadSwitches reads the variables that are settings themselves.
+// loadSwitches reads the variables that are settings of the agent.
 func (s *Settings) loadSwitches(errs *problems) {
 	env := s.lookup
 	boolean := func(name string, otherwise bool) bool { return s.boolean(name, otherwise, errs) }
@@ -142,7 +142,7 @@ func (s *Settings) loadSwitches(errs *problems) {
 	s.loadOverride(s.overridePath(), errs)
 }
 
-// loadCloud reads which cloud is asked where the machine is. In Kubernetes none is, because the control plane knows the node.
+// loadCloud reads the cloud to be asked where the machine is. In Kubernetes no cloud is asked, because the control plane knows the node.
 func (s *Settings) loadCloud(errs *problems) {
 	const name = "CLOUD_PLATFORM"
 	switch text := platform.Cloud(s.lookup(name)); text {

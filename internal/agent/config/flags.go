@@ -25,7 +25,7 @@ type flags struct {
 	// envoyLevel and envoyComponents are the log levels of Envoy as they are written.
 	envoyLevel, envoyComponents string
 	template                    string
-	explicitTLS                 bool // some source has set how to authenticate to the control plane
+	explicitTLS                 bool // a source has set how to authenticate to the control plane
 }
 
 // Flags adds the command line flags to fs.
@@ -77,7 +77,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 		fs.String(f.name, "", "accepted for compatibility, without effect: "+f.lacks)
 		added := fs.Lookup(f.name)
 		added.Hidden = true
-		if f.boolean { // no other flag may stand without a value: it takes the next word
+		if f.boolean { // all other flags need a value: they take the next word
 			added.NoOptDefVal = "true"
 		}
 	}
@@ -161,8 +161,8 @@ func (s *Settings) checkRole(errs *problems) {
 // envoyLevels are the log levels of Envoy.
 var envoyLevels = []string{"trace", "debug", "info", "warning", "warn", "error", "critical", "off"}
 
-// splitLogLevel takes the levels of components out of --proxyLogLevel, which may have both: info,misc:error,upstream:debug. They go before those
-// in --proxyComponentLogLevel.
+// splitLogLevel takes the levels of components out of --proxyLogLevel, which may have both: info,misc:error,upstream:debug. They are put before
+// the levels in --proxyComponentLogLevel.
 func (s *Settings) splitLogLevel(errs *problems) {
 	const remedy = "write trace, debug, info, warning, error, critical or off"
 	level, components := "", strings.Split(s.flags.envoyComponents, ",")

@@ -6,11 +6,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/variables"
 )
 
-// istioFlag is a flag of Istio's agent, of any of its versions. Exactly one of does and lacks is set: its effect, or the reason why it has none.
+// istioFlag is a flag of Istio's agent, of any of its versions. Exactly one text is set: does is its effect, lacks the reason why it has none.
 type istioFlag struct {
 	name        string
 	does, lacks string
-	boolean     bool // it may stand without a value
+	boolean     bool // it needs no value
 }
 
 // istioFlags are the flags of the proxy command of Istio's agent.

@@ -26,7 +26,7 @@ func command(t *testing.T, args ...string) (*Settings, *pflag.FlagSet) {
 	return s, fs
 }
 
-// TestIstioCommandLines: command lines of Istio's agents of several versions are taken, with the role that they name. Flags that have no effect
+// TestIstioCommandLines: command lines of several versions of Istio's agent are accepted, with the role that they name. Flags that have no effect
 // or do not exist are remarked upon, with their values.
 func TestIstioCommandLines(t *testing.T) {
 	const none, mistyped = " has no effect: ", "there is no such flag"
@@ -65,7 +65,7 @@ func TestIstioCommandLines(t *testing.T) {
 	}
 }
 
-// TestEnvoyLogLevel: levels of components may follow the level, and go before the ones of the other flag.
+// TestEnvoyLogLevel: levels of components may follow the level, and are put before the levels of the other flag.
 func TestEnvoyLogLevel(t *testing.T) {
 	for _, c := range []struct{ level, components, want string }{
 		{"", "", "warning / misc:error"},
@@ -142,7 +142,7 @@ func sources(t *testing.T) string {
 	return all.String()
 }
 
-// TestIstioVariables: a variable that acts is read by the agent and has no remark; any other has one, unless it has its usual value.
+// TestIstioVariables: a variable with an effect is read by the agent and has no remark; any other has one, unless it has its usual value.
 func TestIstioVariables(t *testing.T) {
 	read := sources(t)
 	for _, v := range istioVariables {
@@ -179,7 +179,7 @@ func TestIstioVariables(t *testing.T) {
 	}
 }
 
-// TestNoWrongRemark: what acts is not said to have no effect.
+// TestNoWrongRemark: no remark says that a setting with an effect has none.
 func TestNoWrongRemark(t *testing.T) {
 	s := mustLoad(t, nil, []string{
 		"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', caCertificatesPem: [x]}", "ISTIO_META_CERT_SIGNER=example.com/mesh", "METRICS_LOCALHOST_ACCESS_ONLY=true",

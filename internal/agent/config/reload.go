@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// Files returns the files from which the bootstrap of Envoy follows and that may change while the agent runs.
+// Files returns the files that determine the bootstrap of Envoy and may change while the agent runs.
 func (s *Settings) Files() []string {
 	files := []string{filepath.Join(s.dir, annotationsFile)}
 	if s.flags.meshConfig != "" {
@@ -30,8 +30,8 @@ var ownFields = []protoreflect.Name{
 	"config_path", "binary_path", "discovery_address", "control_plane_auth_policy", "proxy_admin_port", "status_port", "termination_drain_duration",
 }
 
-// Reload reads the files again, and returns the settings for another Envoy. What the agent itself uses stays as it is, and there is a
-// warning if that has changed. Labels and annotations stay as well, because pods change theirs often; only ProxyConfig is read from the
+// Reload reads the files again, and returns the settings for another Envoy. Settings that the agent itself uses stay, with a
+// warning if they have changed. Labels and annotations stay as well, because pods change theirs often; only ProxyConfig is read from the
 // latter.
 func (s *Settings) Reload() (*Settings, error) {
 	next := New(s.environ)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestReload: flags and environment stay, files are read again, and what the agent itself uses stays as it was.
+// TestReload: flags and environment stay, files are read again, and settings that the agent itself uses stay as they were.
 func TestReload(t *testing.T) {
 	s := mustLoad(t, map[string]string{annotationsFile: `proxy.istio.io/config="drainDuration: 3s"`, labelsFile: `app="web"`}, nil, "--hotRestart", "--concurrency=3", "--proxyLogLevel=info,upstream:debug", "--vklog=1")
 	write := func(text string) {

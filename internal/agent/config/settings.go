@@ -3,7 +3,7 @@
 //
 // Settings are a value that is read once at start, validated as a whole, and passed on field by field. Sources in ascending
 // precedence: defaults, defaultConfig of the mesh, PROXY_CONFIG, the pod's annotation proxy.istio.io/config, other environment
-// variables, flags. Names and defaults are those of Istio. A setting of Istio that has no effect yet is accepted with a
+// variables, flags. Names and defaults are Istio's. A setting of Istio that has no effect yet is accepted with a
 // warning; nothing is ignored silently.
 //
 // Goroutines: none. The package reads files, resolves the name of a statsd server, and gets the environment as an argument.
@@ -33,7 +33,7 @@ import (
 type Settings struct {
 	// Role is the role of the proxy, such as sidecar.
 	Role string
-	// Name, Namespace and ServiceAccount are those of the workload. ID replaces name and namespace in the node id if it is set.
+	// Name, Namespace and ServiceAccount belong to the workload. ID replaces name and namespace in the node id if it is set.
 	Name, Namespace, ServiceAccount, ID string
 	// Domain is the suffix of the DNS names in the workload's namespace.
 	Domain string
@@ -41,14 +41,14 @@ type Settings struct {
 	ClusterID string
 	// Addresses are the IP addresses of the workload.
 	Addresses []string
-	// Stats selects and shapes Envoy's statistics, and says where they are sent. Tracer and AccessLogs are where spans and access logs are sent.
+	// Stats selects and shapes Envoy's statistics, and names their sinks. Tracer and AccessLogs receive spans and access logs.
 	Stats      boot.Stats
 	Tracer     boot.Tracer
 	AccessLogs boot.Backend
 	// Runtime overrides Envoy's runtime. MaxConnections limits the connections of all listeners; 0 for no limit.
 	Runtime        map[string]string
 	MaxConnections uint32
-	// Labels and Annotations are those of the pod, from the downward API files.
+	// Labels and Annotations are the pod's, from the downward API files.
 	Labels, Annotations map[string]string
 	// Metadata is the node metadata that the environment sets.
 	Metadata map[string]any
@@ -61,7 +61,7 @@ type Settings struct {
 	// for none. CompressMetrics compresses scrapes, and HealthProxyProtocol accepts PROXY protocol from probes.
 	SecureMetricsPort, SecureMergedMetricsPort uint32
 	CompressMetrics, HealthProxyProtocol       bool
-	// Cloud is the cloud that is asked where the machine is; empty to find out which one it is.
+	// Cloud is the cloud that is asked where the machine is; empty to detect it.
 	Cloud platform.Cloud
 	// CPULimit is the number of CPUs that the container may use; 0 to find out (ISTIO_CPU_LIMIT).
 	CPULimit int
@@ -91,7 +91,7 @@ type Settings struct {
 
 	// TLS is true if the control plane is called over TLS.
 	TLS bool
-	// Certificates are the settings of the workload's certificates, and of how the agent shows who it is.
+	// Certificates are the settings of the workload's certificates, and of the agent's authentication.
 	Certificates Certificates
 	// DNS are the settings of the DNS proxy.
 	DNS DNS
@@ -99,10 +99,10 @@ type Settings struct {
 	Wasm Wasm
 	// STS are the settings of the token exchange.
 	STS STS
-	// Application is what the status server asks of the application.
+	// Application are the settings for requests to the application.
 	Application Application
 
-	// HotRestart makes a changed bootstrap replace Envoy by a hot restart. ParentShutdown is after how long the old Envoy exits.
+	// HotRestart makes a changed bootstrap replace Envoy by a hot restart. ParentShutdown is how long the old Envoy runs on.
 	HotRestart     bool
 	ParentShutdown time.Duration
 	// Restarts is how many times in a row Envoy is restarted after a crash.
@@ -120,7 +120,7 @@ type Settings struct {
 	dir      string // base directory of Istio's relative file names
 	warnings []string
 	unknown  []string // remarks about flags that the command does not have
-	environ  []string // with which the settings were made
+	environ  []string // from which the settings were made
 }
 
 // The files that describe a pod.
@@ -281,8 +281,8 @@ func (s *Settings) text(key, otherwise string) string {
 	return otherwise
 }
 
-// addresses returns the given addresses. If none is given, or if an interface has the first one, it adds the addresses of all interfaces: of
-// further networks, and of the other IP version. An address that no interface has belongs to another host that forwards traffic, or to
+// addresses returns the given addresses. If none is given, or if an interface has the first one, it adds the addresses of all interfaces, for
+// further networks and for the other IP version. An address that no interface has belongs to another host that forwards traffic, or to
 // loopback; it is returned alone.
 func addresses(given string, host func() ([]string, error)) ([]string, error) {
 	var list []string

@@ -10,7 +10,7 @@ import (
 // bucketsAnnotation is the annotation with the buckets of histograms, as a JSON object of lists by prefixes of names.
 const bucketsAnnotation = "sidecar.istio.io/statsHistogramBuckets"
 
-// loadStats reads which statistics Envoy keeps. An annotation of the pod replaces the list of the same kind in proxyStatsMatcher.
+// loadStats reads the selection of Envoy's statistics. An annotation of the pod replaces the list of the same kind in proxyStatsMatcher.
 func (s *Settings) loadStats(errs *problems) {
 	matcher := s.Proxy.GetProxyStatsMatcher()
 	for _, list := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 )
 
-// TestStats: annotations replace lists of the same kind, and what Envoy would refuse is refused.
+// TestStats: annotations replace lists of the same kind, and values that Envoy would refuse are refused.
 func TestStats(t *testing.T) {
 	const address = "discoveryAddress: '10.0.0.1:15010'"
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestTimes: what Envoy would refuse is refused.
+// TestTimes: times that Envoy would refuse are refused.
 func TestTimes(t *testing.T) {
 	for annotations, want := range map[string]string{
 		`sidecar.istio.io/statsFlushInterval="1s"` + "\n" + `sidecar.istio.io/statsEvictionInterval="3s"`: "",
@@ -62,7 +62,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestStatsdName: a name that cannot be resolved costs the statistics only.
+// TestStatsdName: if a name cannot be resolved, only the statistics are not sent.
 func TestStatsdName(t *testing.T) {
 	s := mustLoad(t, nil, nil, "--statsdUdpAddress=statsd.invalid:8125")
 	if s.Stats.Statsd.IsValid() || !slices.ContainsFunc(s.Warnings(), func(w string) bool {

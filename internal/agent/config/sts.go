@@ -9,7 +9,7 @@ type STS struct {
 	// Port is its port on loopback; 0 for none (--stsPort).
 	Port uint16
 	// Endpoint is the URL of the token service to which it passes requests (STS_TOKEN_ENDPOINT), and Roots the file with the roots that
-	// vouch for that service; empty for those of the system (STS_ROOT_CA).
+	// vouch for that service; empty for the roots of the system (STS_ROOT_CA).
 	Endpoint, Roots string
 }
 

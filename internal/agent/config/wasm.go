@@ -13,8 +13,8 @@ type Wasm struct {
 	// connected to (BLOCKED_CIDRS_IN_WASM_FETCH).
 	Insecure []string
 	Blocked  []netip.Prefix
-	// Expiry is after what time a module that nobody needs is removed (WASM_MODULE_EXPIRY), and Purge how often that is looked at
-	// (WASM_PURGE_INTERVAL).
+	// Expiry is how long a module is kept after Envoy last needed it (WASM_MODULE_EXPIRY), and Purge how often expired modules are
+	// removed (WASM_PURGE_INTERVAL).
 	Expiry, Purge time.Duration
 	// Silence is how long a server may send nothing (WASM_HTTP_REQUEST_TIMEOUT), and Retries how many more attempts there are
 	// (WASM_HTTP_REQUEST_MAX_RETRIES).

@@ -1,8 +1,8 @@
 // Package disk reads and writes the files of the agent: settings, bootstraps, certificates.
 //
 // Invariants: No file can hang the agent. A pipe, a socket or a device is refused, and a read has a time limit, because a network file system
-// may never answer. A file is replaced whole or stays as it was, and one that has the content already is not written again, so a full
-// disk costs nothing that is on it.
+// may never answer. A file is replaced atomically, and one that has the content already is not written again, so a full disk
+// never destroys a file.
 //
 // Goroutines: one per read, which outlives Read only if the file system does not answer.
 package disk
@@ -83,7 +83,7 @@ func isNull(info fs.FileInfo) bool {
 // privateMode is the mode of files that Replace writes.
 const privateMode = 0o600
 
-// Replace makes content the content of a file that only this user can read. It writes nothing if the file is like that already. If it fails,
+// Replace writes content to a file that only this user can read. It writes nothing if the file already has that content and mode. If it fails,
 // the file is as it was before.
 func Replace(path string, content []byte) error {
 	return ReplaceAll(filepath.Dir(path), []File{{Name: filepath.Base(path), Content: content}})
@@ -131,7 +131,7 @@ func ReplaceAll(dir string, files []File) (err error) {
 type File struct {
 	Name    string
 	Content []byte
-	// Public keeps the permissions of a file that exists. Any other file is for this user only, as every new file is.
+	// Public keeps the permissions of an existing file. Other files, and all new files, are for this user only.
 	Public bool
 }
 
@@ -151,7 +151,7 @@ func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(e
 // young is the age of files that Sweep leaves alone: another program may be writing them.
 const young = time.Minute
 
-// Sweep removes what writers of some files have left behind in a folder because they were killed: temporary files whose names are a dot,
+// Sweep removes temporary files that killed writers of some files have left behind in a folder: files whose names are a dot,
 // the name of the file and digits.
 func Sweep(dir string, names ...string) {
 	entries, err := os.ReadDir(dir)

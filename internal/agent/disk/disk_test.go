@@ -47,7 +47,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadHangs: a file system that does not answer costs the time limit, and the error names the file.
+// TestReadHangs: if the file system does not answer, Read fails after the time limit, and the error names the file.
 func TestReadHangs(t *testing.T) {
 	answer := make(chan struct{})
 	defer close(answer)
@@ -70,7 +70,7 @@ func identify(t *testing.T, path string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-// TestReplace: a file that is as it should be stays the same file; any other is replaced.
+// TestReplace: a file with the wanted content and mode stays the same file; any other is replaced.
 func TestReplace(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(path string) error

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// ErrLocked says that another process holds the lock of a folder.
+// ErrLocked reports that another process holds the lock of a folder.
 var ErrLocked = errors.New("another process uses it")
 
-// Lock takes a folder for this process, and makes the folder if there is none. The lock ends with release, or with the process, however that
+// Lock locks a folder for this process, and makes the folder if it does not exist. The lock ends with release, or with the process, however that
 // ends. It writes nothing into the folder. A file system without locks grants every lock.
 func Lock(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -30,7 +30,7 @@ func (h handler) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	if !h.tcp {
 		a.Truncate(sizeFor(q))
 	}
-	_ = w.WriteMsg(a) // a client that is gone asks nobody
+	_ = w.WriteMsg(a) // an error means that the client is gone
 }
 
 // addressOf is the address and port of a peer.
@@ -92,7 +92,7 @@ func (p *Proxy) resolve(ctx context.Context, q *dns.Msg, tcp bool) *dns.Msg {
 		p.metrics.unanswered.Add(1)
 		p.o.Log.Debug("no server has answered a DNS query", "name", question.Name, "error", err)
 		if known {
-			return reply(q, &name{}, "") // the name exists, and nothing more is known of it
+			return reply(q, &name{}, "") // the name exists, and has no records of this type that the agent knows
 		}
 		return failure(q, dns.RcodeServerFailure)
 	}
@@ -107,8 +107,8 @@ func (p *Proxy) resolve(ctx context.Context, q *dns.Msg, tcp bool) *dns.Msg {
 	return a
 }
 
-// reply is the answer with the addresses of a name; without any, if it has none of the type that is asked for. If the client has put a
-// domain of its search list behind the name, alias is the name without it.
+// reply is the answer with the addresses of a name; without any, if it has none of the requested type. If the client has appended a domain
+// of its search list to the name, alias is the name without it.
 func reply(q *dns.Msg, n *name, alias string) *dns.Msg {
 	a := new(dns.Msg).SetReply(q)
 	a.Authoritative, a.RecursionAvailable = true, true

@@ -1,14 +1,14 @@
 // Package dns answers the DNS queries of the workload. Names of the mesh are answered from a table that the control plane keeps up to
 // date; all others are passed on to the servers in resolv.conf.
 //
-// Invariants: The table is a value that never changes: each query sees one version of it, and one goroutine replaces it. The last
-// table stays in force while the control plane is gone. Until there is a table, no name is said not to exist, because it may be one
-// of the mesh. Nothing is cached but the table. Of what other servers send, only the answer to the question that was asked of that
-// server is taken. How many queries are passed on at the same time is bounded, and one that comes back to the agent is not passed on
+// Invariants: The table is a value that never changes: each query sees one version of it, and one goroutine replaces it. The last table
+// stays in force while the control plane cannot be reached. Until there is a table, no query is answered with NXDOMAIN, because its name
+// may be one of the mesh. Nothing is cached but the table. From another server only the answer to the question that it was sent is
+// accepted. The number of queries that are passed on at the same time is bounded, and a query that comes back to the agent is not passed on
 // again.
 //
-// Goroutines: those of the servers, one for each query over UDP and each TCP connection, which Run waits for; one per server that is
-// asked, which the query waits for; and the receiving half of the stream to the control plane.
+// Goroutines: the servers' goroutines, one for each query over UDP and each TCP connection, which Run waits for; one per other server under
+// query, which the client's query waits for; and the receiving half of the stream to the control plane.
 package dns
 
 import (
@@ -30,14 +30,14 @@ import (
 
 // Options are the settings of a Proxy.
 type Options struct {
-	// Host and Port are where queries arrive. The host localhost stands for the loopback addresses of both IP versions.
+	// Host and Port are where queries arrive. The host localhost means the loopback addresses of both IP versions.
 	Host string
 	Port uint16
-	// Domain is that of the workload's namespace.
+	// Domain is the domain of the workload's namespace.
 	Domain string
 	// ResolvConf is the file with the servers for other names, and with the search list.
 	ResolvConf string
-	// Parallel asks all servers at the same time. Otherwise one is asked after the other.
+	// Parallel queries all servers at the same time. Otherwise one is queried after the other.
 	Parallel bool
 	// Timeout is how long other servers may take to answer.
 	Timeout time.Duration
@@ -65,7 +65,7 @@ type Proxy struct {
 	servers []*dns.Server
 	own     []netip.AddrPort
 
-	table    atomic.Pointer[Table] // nil until the control plane has told all names
+	table    atomic.Pointer[Table] // nil until the control plane has sent all names
 	resolver atomic.Pointer[resolver]
 	// connected is true while the table is up to date.
 	connected atomic.Bool
@@ -84,7 +84,7 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	for _, host := range hosts {
 		err := p.listen(ctx, host)
 		if missing := errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT); missing && len(hosts) > 1 {
-			continue // the host lacks this IP version
+			continue // the host does not have this IP version
 		}
 		if err != nil {
 			p.close()
@@ -163,7 +163,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return err
 }
 
-// follow reads resolv.conf again and again, until ctx is cancelled or a server fails.
+// follow reads resolv.conf at intervals, until ctx is cancelled or a server fails.
 func (p *Proxy) follow(ctx context.Context, failed <-chan error) error {
 	tick := time.NewTicker(rereadInterval)
 	defer tick.Stop()
@@ -194,14 +194,14 @@ func (p *Proxy) follow(ctx context.Context, failed <-chan error) error {
 	}
 }
 
-// Status is what the proxy knows.
+// Status is the state of the proxy.
 type Status struct {
-	// Ready is true if the control plane has told all names, at some time. Connected is true if they are up to date.
+	// Ready is true if the control plane has sent all names, at some time. Connected is true if they are up to date.
 	Ready     bool
 	Connected bool
 	// Names is the number of names.
 	Names int
-	// Servers are those for other names.
+	// Servers are the servers for other names.
 	Servers []netip.AddrPort
 }
 
@@ -215,7 +215,7 @@ func (p *Proxy) Status() Status {
 	return s
 }
 
-// Ready returns nil if the control plane has told all names.
+// Ready returns nil if the control plane has sent all names.
 func (p *Proxy) Ready() error {
 	if p.table.Load() == nil {
 		return errors.New("the control plane has not told the names of the mesh yet, so that DNS queries for them have no answers")

@@ -18,11 +18,11 @@ import (
 const (
 	// maxForwarded is the largest number of queries that are passed on at the same time. It ends a loop through other servers.
 	maxForwarded = 1000
-	// patience is how long one server is waited for before the next one is asked, too.
+	// patience is how long the forwarder waits for one server before it queries the next one, too.
 	patience = 500 * time.Millisecond
 )
 
-// errBusy says that too many queries are under way.
+// errBusy is the error if too many queries are under way.
 var errBusy = errors.New("too many queries wait for other servers")
 
 // forwarder passes queries on to other servers.
@@ -44,14 +44,14 @@ func (f *forwarder) isOwn(from netip.AddrPort) bool {
 	return own
 }
 
-// result is what came of asking one server.
+// result is the outcome of a query to one server.
 type result struct {
 	server int
 	answer *dns.Msg
 	err    error
 }
 
-// ask returns the answer of the first server that has one. An answer that the server failed counts only if no other one has a better.
+// ask returns the first good answer of a server. It returns an answer with an error code only if no server has a good one.
 func (f *forwarder) ask(ctx context.Context, q *dns.Msg, servers []netip.AddrPort, tcp bool) (*dns.Msg, error) {
 	if len(servers) == 0 {
 		return nil, errNoServer
@@ -107,7 +107,7 @@ func (r result) good() bool {
 	return r.err == nil && (r.answer.Rcode == dns.RcodeSuccess || r.answer.Rcode == dns.RcodeNameError)
 }
 
-// or joins two results, none of which is good. An answer that the server failed goes before none.
+// or joins two results that are not good. An answer with an error code takes precedence over no answer.
 func (r result) or(o result) result {
 	switch {
 	case r.answer != nil:
@@ -118,7 +118,7 @@ func (r result) or(o result) result {
 	return result{err: errors.Join(r.err, o.err)}
 }
 
-// exchange asks one server, and asks it over TCP if its answer over UDP is cut off.
+// exchange queries one server, and repeats the query over TCP if the answer over UDP is truncated.
 func (f *forwarder) exchange(ctx context.Context, q *dns.Msg, server netip.AddrPort, tcp bool) (*dns.Msg, error) {
 	begin := time.Now()
 	f.metrics.upstream.Add(1)
@@ -143,8 +143,8 @@ func (f *forwarder) exchange(ctx context.Context, q *dns.Msg, server netip.AddrP
 	return a, nil
 }
 
-// once asks one server in one way. Each query has a socket and a random number of its own, so that nobody who does not see it can
-// answer it. What does not answer it is ignored.
+// once queries one server over one network. Each query has its own socket and random number, so that only a host that sees the query can
+// answer it. All other messages are ignored.
 func (f *forwarder) once(ctx context.Context, network string, q *dns.Msg, server netip.AddrPort) (*dns.Msg, error) {
 	raw, err := (&net.Dialer{}).DialContext(ctx, network, server.String())
 	if err != nil {

@@ -94,7 +94,7 @@ func upstream(t testing.TB, h dns.HandlerFunc) netip.AddrPort {
 
 func send(w dns.ResponseWriter, a *dns.Msg) { _ = w.WriteMsg(a) }
 
-// nobody knows no name.
+// nobody answers every question with NXDOMAIN.
 func nobody(w dns.ResponseWriter, q *dns.Msg) { send(w, new(dns.Msg).SetRcode(q, dns.RcodeNameError)) }
 
 // somebody answers every question with an address.
@@ -118,7 +118,7 @@ func many() (list []string) {
 	return list
 }
 
-// deadEnd is an address at which nobody answers.
+// deadEnd is an address without a server that answers.
 func deadEnd(t testing.TB) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -129,7 +129,7 @@ func deadEnd(t testing.TB) netip.AddrPort {
 	return netip.MustParseAddrPort(c.LocalAddr().String())
 }
 
-// TestForward passes on what is not of the mesh, over UDP and TCP, and what comes back is for the question.
+// TestForward: a query for a name outside the mesh is passed on, over UDP and TCP, and the answer is for the question.
 func TestForward(t *testing.T) {
 	p := newProxy(t, tableOf(t, names()...), upstream(t, somebody("198.51.100.7")))
 	for _, network := range []string{"udp", "tcp"} {
@@ -145,7 +145,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestUnknownYet: before the control plane has told any name, none is said not to exist, and others are resolved.
+// TestUnknownYet: before the control plane has sent any name, no answer is NXDOMAIN, and other names are resolved.
 func TestUnknownYet(t *testing.T) {
 	p := newProxy(t, nil, upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		if q.Question[0].Name == "known.example.org." {
@@ -164,8 +164,8 @@ func TestUnknownYet(t *testing.T) {
 	}
 }
 
-// TestCutOff: an answer that does not fit is cut off, at the size that the client takes, and is whole over TCP. An answer of another
-// server that is cut off is asked for again over TCP.
+// TestCutOff: an answer that does not fit is truncated, at the size that the client accepts, and is whole over TCP. A truncated answer of
+// another server is requested again over TCP.
 func TestCutOff(t *testing.T) {
 	var overTCP atomic.Int32
 	p := newProxy(t, tableOf(t, "many.example.com "+strings.Join(many(), " ")), upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
@@ -220,7 +220,7 @@ func TestDeadServer(t *testing.T) {
 	}
 }
 
-// TestFailingServer: the next one is asked at once, and if all fail the client is told so.
+// TestFailingServer: the next one is queried at once, and if all fail the client gets SERVFAIL.
 func TestFailingServer(t *testing.T) {
 	failing := func(w dns.ResponseWriter, q *dns.Msg) { send(w, new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)) }
 	p := newProxy(t, tableOf(t), upstream(t, failing), upstream(t, somebody("198.51.100.7")))
@@ -267,7 +267,7 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestPoison: answers with another number, to another question, from another address, and what is no answer at all are ignored.
+// TestPoison: answers with another number, to another question, from another address, and messages that are no answers are ignored.
 func TestPoison(t *testing.T) {
 	ports := map[string]bool{}
 	ids := map[uint16]bool{}
@@ -303,7 +303,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// TestLoop: a query that comes back is not passed on again: at once if it comes straight back, and soon if it does through another
+// TestLoop: a query that comes back is not passed on again: at once if it comes straight back, and soon if it comes back through another
 // server.
 func TestLoop(t *testing.T) {
 	p := newProxy(t, tableOf(t))
@@ -333,7 +333,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestRefusedQueries: what is no query is refused.
+// TestRefusedQueries: a message that is no query is refused.
 func TestRefusedQueries(t *testing.T) {
 	p := newProxy(t, tableOf(t, names()...))
 	update := question("pay.example.com", dns.TypeA)

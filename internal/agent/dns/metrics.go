@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// metrics count what happens. Their names are those of Istio where it has them.
+// metrics count queries and answers. They have the names of Istio's metrics where Istio has them.
 type metrics struct {
 	requests, answered, unanswered, looped, refused atomic.Uint64
-	// upstream counts queries to other servers, and failures those that had no answer.
+	// upstream counts queries to other servers, and failures the queries without an answer.
 	upstream, failures atomic.Uint64
 	// took are the durations of queries to other servers, by the upper bounds of durations; the last one is without bound.
 	took  [len(bounds) + 1]atomic.Uint64

@@ -17,7 +17,7 @@ import (
 // maxResolvConf is the size of the largest resolv.conf, in bytes.
 const maxResolvConf = 64 << 10
 
-// resolver is what resolv.conf says.
+// resolver is the content of resolv.conf.
 type resolver struct {
 	servers []netip.AddrPort
 	search  []string
@@ -48,10 +48,10 @@ func readResolver(path string, own []netip.AddrPort) (*resolver, error) {
 	return r, nil
 }
 
-// equal reports whether two files say the same.
+// equal reports whether two files have the same content.
 func (r *resolver) equal(o *resolver) bool {
 	return slices.Equal(r.servers, o.servers) && slices.Equal(r.search, o.search)
 }
 
-// errNoServer says that there is nobody to ask.
+// errNoServer is the error if there is no server to query.
 var errNoServer = errors.New("resolv.conf names no server that is not the agent itself")

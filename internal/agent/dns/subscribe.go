@@ -24,38 +24,38 @@ const (
 	agentRole = "agent"
 	// Shortest and longest pause between attempts to reach the control plane.
 	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
-	// silence is how long nothing more comes when the first table is complete: it is sent in several parts, which follow each other.
-	// Where names change all the time, that is never so, and what has come after maxSilence has to do.
+	// silence is how long no response must arrive for the first table to be complete: the table is sent in several parts, which follow each
+	// other. Where names change all the time, the names received within maxSilence count as complete.
 	silence, maxSilence = 100 * time.Millisecond, 2 * time.Second
 	// maxMessage is the size of the largest response, in bytes. The control plane sends less, unless a single name is larger.
 	maxMessage = 16 << 20
 )
 
-// Subscriber keeps the table of a proxy up to date. It has a stream to the control plane of its own, and is sent what has changed.
+// Subscriber keeps the table of a proxy up to date. It receives changes from the control plane on its own stream.
 type Subscriber struct {
 	proxy *Proxy
 	dial  func() (*grpc.ClientConn, error)
 	node  *corev3.Node
 	kept  Kept
 	log   *slog.Logger
-	// table has what was received. It is the table of the proxy as soon as it is complete.
+	// table has the received names. It becomes the table of the proxy as soon as it is complete.
 	table    *Table
-	received bool // something was received on this stream
+	received bool // a response was received on this stream
 	complete bool
 }
 
-// Kept keeps what was received last, for an agent that starts while the control plane cannot be reached.
+// Kept stores the last received names, for an agent that starts while the control plane cannot be reached.
 type Kept interface {
-	// All returns the resources of a type, and Accept takes in what was received of it.
+	// All returns the resources of a type, and Accept stores received changes of them.
 	All(typeURL string) []*discoveryv3.Resource
 	Accept(typeURL string, resources []*discoveryv3.Resource, removed []string)
-	// Finish notes that everything of some types was received, and Complete reports whether that was noted.
+	// Finish notes that all resources of some types were received, and Complete reports whether that was noted.
 	Finish(typeURLs ...string)
 	Complete(typeURL string) bool
 }
 
-// NewSubscriber returns the subscriber of a proxy. dial opens a connection to the control plane, and node is that of Envoy. The names that
-// are kept are in force at once if they are all that there were.
+// NewSubscriber returns the subscriber of a proxy. dial opens a connection to the control plane, and node is Envoy's node. The kept names
+// are in force at once if they are complete.
 func NewSubscriber(p *Proxy, dial func() (*grpc.ClientConn, error), node *corev3.Node, kept Kept, log *slog.Logger) *Subscriber {
 	node = proto.CloneOf(node)
 	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
@@ -66,7 +66,7 @@ func NewSubscriber(p *Proxy, dial func() (*grpc.ClientConn, error), node *corev3
 	return s
 }
 
-// restore takes in what is kept.
+// restore loads the kept names.
 func (s *Subscriber) restore() {
 	list := s.kept.All(nds.URL)
 	if len(list) == 0 {
@@ -179,7 +179,7 @@ func (s *Subscriber) receive(ctx context.Context, stream interface {
 	}
 }
 
-// take takes in a response, and returns the request that acknowledges it. If something in it is wrong, nothing of it is taken in.
+// take applies a response, and returns the request that acknowledges it. If something in the response is wrong, nothing of it is applied.
 func (s *Subscriber) take(m *discoveryv3.DeltaDiscoveryResponse) *discoveryv3.DeltaDiscoveryRequest {
 	q := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce()}
 	if m.GetTypeUrl() != nds.URL {
@@ -200,7 +200,7 @@ func (s *Subscriber) take(m *discoveryv3.DeltaDiscoveryResponse) *discoveryv3.De
 	return q
 }
 
-// changes are what a response changes in the table.
+// changes are the changes of the table that a response makes.
 func (s *Subscriber) changes(m *discoveryv3.DeltaDiscoveryResponse) (list []omap.Change[omap.Name, *name], err error) {
 	for _, host := range m.GetRemovedResources() {
 		list = append(list, omap.Del[omap.Name, *name](omap.Name(canonical(host))))

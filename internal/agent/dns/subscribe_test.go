@@ -42,7 +42,7 @@ func await(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// plane is a control plane that sends what a test says.
+// plane is a control plane that sends the responses of a test.
 type plane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	requests  chan *discoveryv3.DeltaDiscoveryRequest
@@ -136,8 +136,8 @@ func (p *Proxy) shows(t *testing.T, name, want string) {
 	await(t, name+": "+want, func() bool { return show(query(t, p, "udp", question(name, dns.TypeA))) == want })
 }
 
-// TestFollow: the names are there when all parts of the first table are; then each change shows. They stay while the control plane is
-// gone, and when it is back the agent says which ones it has.
+// TestFollow: the names are in force when all parts of the first table have arrived; then each change shows. They stay while the control
+// plane is gone, and when it is back the agent reports which ones it has.
 func TestFollow(t *testing.T) {
 	p, s := follow(t)
 	first := <-s.requests
@@ -172,7 +172,7 @@ func TestFollow(t *testing.T) {
 	await(t, "the agent to be up to date", func() bool { return p.Status().Connected })
 }
 
-// TestKept: an agent that starts without a control plane answers from what was received last, except for what it cannot use.
+// TestKept: an agent that starts without a control plane answers from the names received last, without the ones that it cannot use.
 func TestKept(t *testing.T) {
 	p, s := follow(t)
 	s.responses <- response("1", "a.com 10.0.0.1", "b.com 10.0.0.2", "c.com 10.0.0.3")

@@ -10,24 +10,24 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/nds"
 )
 
-// Limits of a table. They are far above those of a large mesh.
+// Limits of a table, far above the sizes in a large mesh.
 const (
 	maxNames     = 200_000
 	maxAddresses = 20_000 // of one name
 	maxNameSize  = 253    // of the DNS
 )
 
-// Table is what the agent knows of names. It never changes; another version of it shares almost all of its memory.
+// Table has the names that the agent knows. It never changes; another version of it shares almost all of its memory.
 type Table struct {
 	names omap.Map[omap.Name, *name]
 }
 
-// name is what is known of one name.
+// name is the entry of one name.
 type name struct {
 	four, six []netip.Addr
 	// cluster is true for the name of a Service, which may be shortened.
 	cluster bool
-	// version is that of the resource. It stands for the content.
+	// version is the version of the resource, by which contents are compared.
 	version string
 }
 
@@ -46,7 +46,7 @@ func (n *name) ContentHash() omap.Hash {
 // Size implements omap.Value.
 func (*name) Size() int { return 0 }
 
-// newName checks what the control plane says of a name.
+// newName checks the entry of a name from the control plane.
 func newName(e nds.Entry, version string) (omap.Name, *name, error) {
 	host := canonical(e.Host)
 	if host == "" || len(host) > maxNameSize {
@@ -87,9 +87,9 @@ func (t *Table) versions() map[string]string {
 	return all
 }
 
-// Domains are the domains that clients put behind the names that they are given.
+// Domains are the domains that clients append to the names that they look up.
 type Domains struct {
-	// Own is that of the workload's namespace: NAMESPACE.svc.cluster.local.
+	// Own is the domain of the workload's namespace: NAMESPACE.svc.cluster.local.
 	Own string
 	// Search is the search list of the resolver.
 	Search []string
@@ -104,7 +104,7 @@ func (d Domains) shortened(host string) []string {
 	return []string{host + "." + d.Own, host + ".svc." + rest, host + "." + rest}
 }
 
-// find looks for a name that is in canonical form. If the client has put a domain of its search list behind the name, alias is the name
+// find looks for a name that is in canonical form. If the client has appended a domain of its search list to the name, alias is the name
 // without it.
 func (t *Table) find(host string, d Domains) (found *name, alias string) {
 	if n := t.exact(host, d); n != nil {

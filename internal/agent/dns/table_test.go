@@ -76,7 +76,7 @@ func question(name string, kind uint16) *dns.Msg {
 	return new(dns.Msg).SetQuestion(dns.Fqdn(name), kind)
 }
 
-// show shows an answer: its code, and its records in order.
+// show returns an answer as text: its code, and its records in order.
 func show(a *dns.Msg) string {
 	list := []string{dns.RcodeToString[a.Rcode]}
 	var addresses []string
@@ -96,7 +96,7 @@ func show(a *dns.Msg) string {
 	return strings.Join(append(list, addresses...), " ")
 }
 
-// TestAnswers: names of the mesh, short ones, those with a domain of the search list behind them, and patterns.
+// TestAnswers: names of the mesh, short ones, names with an appended domain of the search list, and patterns.
 func TestAnswers(t *testing.T) {
 	p := newProxy(t, tableOf(t, names()...), upstream(t, nobody))
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestAnswers(t *testing.T) {
 		// Another type of a name of the mesh: the other servers do not know the name, and it exists all the same.
 		{"pay.example.com", dns.TypeHTTPS, "NOERROR"},
 		{"pay.example.com", dns.TypeMX, "NOERROR"},
-		// A resolver puts each domain of its search list behind the name.
+		// A resolver appends each domain of its search list to the name.
 		{"pay.example.com.shop.svc.cluster.local", dns.TypeA, "NOERROR (pay.example.com.) 240.240.0.1"},
 		{"pay.example.com.cluster.local", dns.TypeAAAA, "NOERROR (pay.example.com.) 2001:2::1"},
 		{"six.example.com.shop.svc.cluster.local", dns.TypeA, "NOERROR"},
@@ -151,7 +151,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestOtherDomain: a workload whose domain is not that of a namespace has no short names.
+// TestOtherDomain: a workload whose domain is not the domain of a namespace has no short names.
 func TestOtherDomain(t *testing.T) {
 	table := tableOf(t, names()...)
 	if n, _ := table.find("web", Domains{Own: "vm.example.com"}); n != nil {
@@ -162,7 +162,7 @@ func TestOtherDomain(t *testing.T) {
 	}
 }
 
-// TestRefusedNames: what is no name or has no address is refused.
+// TestRefusedNames: an entry with an invalid name or address is refused.
 func TestRefusedNames(t *testing.T) {
 	for _, e := range []nds.Entry{
 		{Host: ""}, {Host: "."}, {Host: strings.Repeat("a", 254)}, {Host: "a.com", Addresses: []string{"10.0.0"}},
@@ -189,7 +189,7 @@ func TestResolvConf(t *testing.T) {
 	}
 }
 
-// TestFollowResolvConf: a file that is just being written is not used, nor one without servers; what stays is.
+// TestFollowResolvConf: a file that is half written is not used, nor one without servers; a file that stays the same is.
 func TestFollowResolvConf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := write(t, "nameserver 10.0.0.10\n")

@@ -24,24 +24,24 @@ type Admin struct {
 	address string
 	client  *http.Client
 	own     *regexp.Regexp
-	// Gateway makes Drain ask the clients of all listeners, because those of a gateway count as outbound ones.
+	// Gateway makes Drain ask the clients of all listeners, because listeners of a gateway count as outbound ones.
 	Gateway bool
 	// expected is the process that is asked whether it is ready.
 	expected atomic.Pointer[expected]
 }
 
-// expected is a process of which an answer is expected.
+// expected is the process from which answers are expected.
 type expected struct {
 	epoch int
 	// ready is set when it has been ready once.
 	ready atomic.Bool
 }
 
-// Expect says that a process was started. Ready returns nil only if a process of its epoch answers: during a hot restart the parent answers
+// Expect records that a process was started. Ready returns nil only if a process of its epoch answers: during a hot restart the parent answers
 // until its child does.
 func (a *Admin) Expect(epoch int) { a.expected.Store(&expected{epoch: epoch}) }
 
-// NewAdmin returns a client of the admin interface at an address. Connections does not count those of listeners with the given
+// NewAdmin returns a client of the admin interface at an address. Connections does not count connections of listeners with the given
 // stat prefixes, which belong to Envoy itself.
 func NewAdmin(address string, own ...string) *Admin {
 	ignored := []string{`admin`, `.*\.worker_\d+`, `.*\.main_thread`} // the last two are parts of sums that are counted elsewhere
@@ -88,7 +88,7 @@ func (a *Admin) text(ctx context.Context, method, path string) (string, error) {
 	return string(body), nil
 }
 
-// Statistics that tell whether Envoy has received configuration from the control plane.
+// Statistics that show whether Envoy has received configuration from the control plane.
 const (
 	clustersAccepted  = "cluster_manager.cds.update_success"
 	clustersRejected  = "cluster_manager.cds.update_rejected"
@@ -200,7 +200,7 @@ func (a *Admin) Connections(ctx context.Context) (int, error) {
 	return a.open(stats), nil
 }
 
-// open is the number of open connections, as statistics say.
+// open returns the number of open connections from statistics.
 func (a *Admin) open(stats map[string]int) (sum int) {
 	for name, n := range stats {
 		if strings.HasSuffix(name, ".downstream_cx_active") && !a.own.MatchString(name) {

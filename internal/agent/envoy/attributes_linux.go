@@ -13,10 +13,10 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// inherited is the file as which Envoy finds the first further file that it inherits.
+// inherited is the path at which Envoy finds the first further file that it inherits.
 const inherited = "/dev/fd/3"
 
-// inMemory returns a file that is on no disk.
+// inMemory returns a file in memory, without a name on a disk.
 func inMemory(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("bootstrap", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -5,9 +5,9 @@ import "context"
 // Draining counts the connections that were opened before a listener was changed or removed. They keep the former filters, with the former access
 // policies, until they end or Envoy's drain time is over.
 type Draining struct {
-	// FilterChains are how many filter chains and listeners drain.
+	// FilterChains is the number of filter chains and listeners that drain.
 	FilterChains int
-	// Connections are how many connections are open; Envoy does not count connections by filter chain. 0 if nothing drains.
+	// Connections is the number of open connections; Envoy does not count connections by filter chain. 0 if nothing drains.
 	Connections int
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestDrainingCounts: connections are counted while something drains, without connections of Envoy's own listeners and of parts of a sum.
+// TestDrainingCounts: connections are counted while a filter chain drains, without connections of Envoy's own listeners and of parts of a sum.
 func TestDrainingCounts(t *testing.T) {
 	const connections = "listener.0.0.0.0_15006.downstream_cx_active: 3\nlistener.0.0.0.0_15006.worker_0.downstream_cx_active: 3\n" +
 		"listener.10.0.0.1_80.downstream_cx_active: 2\nlistener.admin.downstream_cx_active: 1\nlistener.own.downstream_cx_active: 4\n"
@@ -23,7 +23,7 @@ func TestDrainingCounts(t *testing.T) {
 				http.Error(w, "it asks "+r.URL.String(), http.StatusNotFound)
 				return
 			}
-			_, _ = io.WriteString(w, page) // the client notices what is missing
+			_, _ = io.WriteString(w, page) // the client notices a missing part
 		}))
 		got, err := NewAdmin(strings.TrimPrefix(server.URL, "http://"), "own").Draining(t.Context())
 		server.Close()

@@ -124,7 +124,7 @@ func TestProcess(t *testing.T) {
 	if err := p.Wait(); err != nil {
 		t.Error(err)
 	}
-	_ = p.Kill() // after its end, of nobody else
+	_ = p.Kill() // after its end; it kills no other process
 }
 
 // TestKillReachesAll: what Envoy has started ends with it.
@@ -148,7 +148,7 @@ func TestKillReachesAll(t *testing.T) {
 	if err := p.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("%v: no guesses about a process we killed", err)
 	}
-	if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil { // ends when nobody holds the other end any more
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil { // ends when no process holds the other end any more
 		t.Errorf("read %d, %v", n, err)
 	}
 }

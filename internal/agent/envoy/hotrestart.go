@@ -16,14 +16,14 @@ import (
 )
 
 // HotRestart are the options of a process that can be replaced by a hot restart: another process takes its listeners over. The processes
-// of such a family have one base id, and their epochs tell them apart.
+// of such a family have one base id, and differ by their epochs.
 type HotRestart struct {
 	// Epoch is 0 for the first process of a family. Any other takes over from the one with the epoch before, its parent.
 	Epoch int
 	// BaseID is the base id of the family. The first process chooses it, so that families of several agents on one host do not collide, and
 	// writes it to BaseIDFile.
 	BaseID, BaseIDFile string
-	// ParentShutdown is after how long the process makes its parent exit.
+	// ParentShutdown is the time after which the process makes its parent exit.
 	ParentShutdown time.Duration
 }
 
@@ -97,7 +97,7 @@ func forgetStart(path string) error {
 	}
 	defer f.Close()
 	b := make([]byte, memorySize+1)
-	n, _ := f.ReadAt(b, 0) // which tells that the file is shorter
+	n, _ := f.ReadAt(b, 0) // which shows whether the file is shorter
 	if size, version := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[versionAt:]); n != memorySize || size != memorySize || version != memoryVersion {
 		return fmt.Errorf("the shared memory of Envoy, %s, has an unknown layout: %d bytes, version %d.%d", path, n, version, size)
 	}

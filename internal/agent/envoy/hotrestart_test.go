@@ -55,7 +55,7 @@ func TestReadBaseID(t *testing.T) {
 	}
 }
 
-// TestForgetStart clears the flag, and nothing else, and no file of an unknown layout.
+// TestForgetStart: only the flag is cleared, and not in a file of an unknown layout.
 func TestForgetStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "memory")
 	known := bytes.Repeat([]byte{0xaa}, memorySize)
@@ -94,7 +94,7 @@ func TestReadyOfEpoch(t *testing.T) {
 	}
 }
 
-// TestRemoveMemory: memory that a process has mapped stays, whoever that is.
+// TestRemoveMemory: memory that any process has mapped stays.
 func TestRemoveMemory(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "envoy_shared_memory_70")

@@ -30,7 +30,7 @@ func Check(ctx context.Context, binary string) (version, remark string, err erro
 	defer cancel()
 	out, err := exec.CommandContext(limited, binary, "--version").CombinedOutput()
 	if limited.Err() != nil && ctx.Err() == nil {
-		// The host is busy, which is no reason not to start. An unsuitable version is noticed soon enough.
+		// The host is busy, which is no reason not to start. With an unsuitable version, Envoy soon fails.
 		return "unknown", fmt.Sprintf("%s did not print its version within %s", binary, versionTimeout), nil
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func Check(ctx context.Context, binary string) (version, remark string, err erro
 // validationTimeout is how long Envoy may take to check a bootstrap. It takes a tenth of a second.
 const validationTimeout = 20 * time.Second
 
-// Validate runs the binary to check a bootstrap. Its error has what Envoy says about it.
+// Validate runs the binary to check a bootstrap. Its error has Envoy's message.
 func Validate(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeout(ctx, validationTimeout)
 	defer cancel()

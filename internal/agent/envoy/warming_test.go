@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// TestWarming: Envoy is asked for names of warming resources, about clusters only if that is wanted, and for nothing while it starts.
+// TestWarming: Envoy is asked for names of warming resources, about clusters only on request, and for nothing while it starts.
 func TestWarming(t *testing.T) {
 	const some = `{"configs": [{"@type": "x", "cluster": {"@type": "y", "name": "b"}}, {"cluster": {"name": "a|80"}}]}`
 	many := strings.Repeat(`{"name": "l", "warming_state": {"last_updated": "2026-11-24T11:37:15.601Z"}},`, maxWarming)
 	for name, c := range map[string]struct {
-		state, info, clusters, listeners string // pages; Envoy must not be asked for those that are empty
+		state, info, clusters, listeners string // pages; Envoy must not be asked for empty ones
 		want                             string
 		reason                           string
 	}{
@@ -44,7 +44,7 @@ func TestWarming(t *testing.T) {
 					http.Error(w, "nobody should ask for "+r.URL.String(), http.StatusNotFound)
 					return
 				}
-				_, _ = io.WriteString(w, page) // the client notices what is missing
+				_, _ = io.WriteString(w, page) // the client notices a missing part
 			}))
 			defer server.Close()
 			a := NewAdmin(strings.TrimPrefix(server.URL, "http://"))

@@ -1,8 +1,8 @@
-// Package extension rewrites the configuration of Wasm filters, so that Envoy reads their modules from files of the host: it knows which
-// module a filter wants, what the filter is with a file, and what stands in for a filter whose module cannot be had.
+// Package extension rewrites the configuration of Wasm filters, so that Envoy reads their modules from files of the host: it returns which
+// module a filter needs, the filter with the file of its module, and the stand-in filter for use if the module is unavailable.
 //
-// Invariants: What leaves the package for Envoy has no variable that is meant for the agent, so neither pull secrets nor policies of pulling.
-// What is no Wasm filter is not changed. The package has no state and starts no goroutines.
+// Invariants: A resource for Envoy has no variable that is meant for the agent, so it has neither pull secrets nor pull policies. A
+// resource that is no Wasm filter is not changed. The package has no state and starts no goroutines.
 package extension
 
 import (
@@ -30,7 +30,7 @@ import (
 // URL is the type of the configuration of extensions.
 const URL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 
-// Variables of the module with which a control plane tells the agent how to fetch it.
+// Environment variables of a module in which a control plane gives the agent the parameters of the fetch.
 const (
 	agentPrefix = "ISTIO_META_"
 	secretVar   = agentPrefix + "WASM_IMAGE_PULL_SECRET"
@@ -42,22 +42,22 @@ const (
 const noSum = "nil"
 
 const (
-	// shortest and longest bound how long it is waited for a module.
+	// shortest and longest bound how long the agent waits for a module.
 	shortest, longest = time.Second, time.Minute
 	typePrefix        = "type.googleapis.com/"
-	// denies is the statistics prefix of what stands in for a network filter.
+	// denies is the statistics prefix of the stand-in for a network filter.
 	denies = "wasm_module_missing."
 )
 
 // Filter is the configuration of a Wasm filter that Envoy cannot use as it is.
 type Filter struct {
-	// Name is that of the extension.
+	// Name is the name of the extension.
 	Name string
-	// Module is what it wants; nil if it needs none, because its module is part of it or a file.
+	// Module is the module to fetch; nil if the filter contains its module or names a file.
 	Module *wasm.Module
-	// Wait is how long it is waited for the module.
+	// Wait is how long the agent waits for the module.
 	Wait time.Duration
-	// Open says that requests pass if the module cannot be had.
+	// Open says that requests pass if the module is unavailable.
 	Open bool
 
 	network bool
@@ -185,7 +185,7 @@ func (f *Filter) With(path string) (*anypb.Any, error) {
 	return f.pack(f.config)
 }
 
-// StandIn returns a resource that lets everything pass, or nothing, as the filter wants it without its module.
+// StandIn returns a filter that lets everything pass, or nothing, according to the failure policy of the Wasm filter.
 func (f *Filter) StandIn() (*anypb.Any, error) {
 	var rules *rbacv3.RBAC
 	if !f.Open {
@@ -205,7 +205,7 @@ func (f *Filter) pack(config proto.Message) (*anypb.Any, error) {
 	return anypb.New(&corev3.TypedExtensionConfig{Name: f.Name, TypedConfig: packed})
 }
 
-// File returns the file with the module of a resource that With has made; empty if there is none.
+// File returns the file of the module in a resource that was returned by With; empty if it has no file.
 func File(resource *anypb.Any) string {
 	f := &Filter{whole: &corev3.TypedExtensionConfig{}}
 	if resource.GetTypeUrl() != URL || proto.Unmarshal(resource.GetValue(), f.whole) != nil {

@@ -35,7 +35,7 @@ func resource(t *testing.T, config string) *anypb.Any {
 	return packed
 }
 
-// text is what Envoy is given.
+// text is the resource for Envoy as JSON.
 func text(t *testing.T, a *anypb.Any, err error) string {
 	t.Helper()
 	whole := &corev3.TypedExtensionConfig{}
@@ -48,7 +48,7 @@ func text(t *testing.T, a *anypb.Any, err error) string {
 	return strings.Join(strings.Fields(protojson.Format(whole)), "")
 }
 
-// TestRead checks which module a filter wants, in whatever form the filter comes, and that nothing that is meant for the agent is left.
+// TestRead checks which module a filter wants, in whatever form the filter comes, and that no variable that is meant for the agent is left.
 func TestRead(t *testing.T) {
 	plain := `{"name":"p","rootId":"r","vmConfig":{` + remote + `,` + environment + `,"runtime":"envoy.wasm.runtime.v8"},"failurePolicy":"FAIL_OPEN"}`
 	for name, config := range map[string]string{
@@ -75,7 +75,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestUnchanged checks that Envoy is given what it can use as it is.
+// TestUnchanged checks that resources that Envoy can use are not changed.
 func TestUnchanged(t *testing.T) {
 	for name, config := range map[string]string{
 		"other":     `{"@type":"type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC"}`,
@@ -101,7 +101,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestStandIn checks what Envoy is given instead of a filter without its module.
+// TestStandIn checks the filter that replaces a Wasm filter without its module.
 func TestStandIn(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"@type":"` + httpType + `","config":{"vmConfig":{` + remote + `}}}`:                               `filters.http.rbac.v3.RBAC","rules":{}}`,
@@ -117,7 +117,7 @@ func TestStandIn(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the control plane sends, what Envoy is given has no variable for the agent.
+// FuzzRead: whatever the control plane sends, the resource for Envoy has no variable for the agent.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("x"), []byte("y"), 0)
 	types := []string{httpType, networkType, "type.googleapis.com/udpa.type.v1.TypedStruct", "type.googleapis.com/xds.type.v3.TypedStruct"}

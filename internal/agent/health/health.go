@@ -1,10 +1,10 @@
-// Package health finds out whether a workload is healthy, where no kubelet does: it asks the application, and Envoy, at intervals. The
-// probe is that of the WorkloadGroup to which the machine belongs (readinessProbe of ProxyConfig).
+// Package health checks whether a workload is healthy, where no kubelet does: it probes the application, and Envoy, at intervals. The probe
+// comes from the WorkloadGroup to which the machine belongs (readinessProbe of ProxyConfig).
 //
-// Invariants: A result counts when it was the same as often as the thresholds say, and is told only when it differs from the one before.
-// A probe ends with its time limit, and with it all processes of a command.
+// Invariants: A result counts when it was the same as often as the thresholds say, and is reported only when it differs from the last
+// report. A probe ends with its time limit, and with it all processes of a command.
 //
-// Goroutines: the package starts none of its own. Checker.Run asks one thing after the other.
+// Goroutines: the package starts none. Checker.Run makes one probe after the other.
 package health
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Options say what is asked, how often, and who is told.
+// Options are the probe of the application, the check of Envoy, and the receiver of reports.
 type Options struct {
 	Probe
 	// Envoy returns nil if Envoy is ready.
@@ -24,10 +24,10 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Checker finds out whether a workload is healthy.
+// Checker checks whether a workload is healthy.
 type Checker struct {
 	Options
-	// good and bad count the results in a row. told is whether something was told, and healthy what it was.
+	// good and bad count the results in a row. told is set after the first report, and healthy is the last reported result.
 	good, bad     int32
 	told, healthy bool
 }
@@ -35,7 +35,7 @@ type Checker struct {
 // New returns a checker.
 func New(o Options) *Checker { return &Checker{Options: o} }
 
-// Run asks until ctx is cancelled.
+// Run probes until ctx is cancelled.
 func (c *Checker) Run(ctx context.Context) error {
 	for next := time.After(c.Delay); ; next = time.After(c.Period) {
 		select {
@@ -49,7 +49,7 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// try asks Envoy and the application once.
+// try probes Envoy and the application once.
 func (c *Checker) try(ctx context.Context) error {
 	limited := func(what string, ask func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -66,7 +66,7 @@ func (c *Checker) try(ctx context.Context) error {
 	return limited("the application", c.ask)
 }
 
-// take takes in a result.
+// take counts a result, and reports it if the health has changed.
 func (c *Checker) take(err error) {
 	if err == nil {
 		c.good, c.bad = c.good+1, 0

@@ -41,7 +41,7 @@ func parse(t *testing.T, text string) (Probe, error) {
 	return Parse(&p, "127.0.0.1")
 }
 
-// asked is what one attempt says.
+// asked is the result of one attempt.
 func asked(t *testing.T, text string) string {
 	t.Helper()
 	p, err := parse(t, text)
@@ -55,7 +55,7 @@ func asked(t *testing.T, text string) string {
 	return "healthy"
 }
 
-// wants checks what an attempt says.
+// wants checks the result of an attempt.
 func wants(t *testing.T, text, want string) {
 	t.Helper()
 	if got := asked(t, text); !strings.Contains(got, want) {
@@ -117,7 +117,7 @@ func TestGRPC(t *testing.T) {
 	wants(t, "{grpc: {port: "+portOf(l)+", service: other}}", `does not know the gRPC service "other"`)
 }
 
-// TestExec: a command that fails, that does not exist and that does not end is a failure, which says what it has written. No process of it
+// TestExec: a command that fails, that does not exist or that does not end is a failure, and the error quotes its output. No process of it
 // is left behind.
 func TestExec(t *testing.T) {
 	wants(t, `{exec: {command: [/bin/true]}}`, "healthy")
@@ -161,7 +161,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestThresholds: results are told when there were enough of them in a row, and only when they differ from what was told.
+// TestThresholds: a result is reported when there were enough of it in a row, and only when it differs from the last report.
 func TestThresholds(t *testing.T) {
 	for _, c := range []struct{ results, probe, told string }{
 		{"++++", "{initialDelaySeconds: 1}", "1s:up"},
@@ -178,7 +178,7 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// history runs a checker over results: + for success, - for failure, e for an Envoy that is not ready. It returns what was told and when.
+// history runs a checker over results: + for success, - for failure, e for an Envoy that is not ready. It returns the reports with their times.
 func history(t *testing.T, results, text string) string {
 	t.Helper()
 	p, err := parse(t, strings.Replace(text, "{", "{exec: {command: [x]}, ", 1))

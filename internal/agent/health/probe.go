@@ -17,27 +17,27 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/probe"
 )
 
-// Probe is what is asked of the application, and how often. The zero value asks nothing.
+// Probe is the check of an application, and how often it is made. The zero value checks nothing.
 type Probe struct {
-	// Delay is the time until the first attempt, and Period that between attempts. Timeout is how long one may take.
+	// Delay is the time until the first attempt, and Period the time between attempts. Timeout is how long one may take.
 	Delay, Period, Timeout time.Duration
-	// Successes and Failures are how many results in a row count.
+	// Successes and Failures are how many equal results in a row change the health.
 	Successes, Failures int32
 
 	ask func(context.Context) error
 }
 
-// Set reports whether there is something to ask.
+// Set reports whether there is a check.
 func (p Probe) Set() bool { return p.ask != nil }
 
-// The values of fields that are not set are those of Kubernetes.
+// The defaults of fields that are not set, as in Kubernetes.
 const (
 	defaultPeriod, defaultTimeout = 10, 1
 	defaultSuccesses              = 1
 	defaultFailures               = 3
 )
 
-// Parse reads a readinessProbe. address is that of the workload, which is called unless the probe names a host.
+// Parse reads a readinessProbe. It probes the workload's address unless the probe names a host.
 func Parse(from *networking.ReadinessProbe, address string) (Probe, error) {
 	for _, n := range []struct {
 		field string
@@ -72,7 +72,7 @@ func Parse(from *networking.ReadinessProbe, address string) (Probe, error) {
 	return p, nil
 }
 
-// requestOf returns what is asked over the network.
+// requestOf returns the probe to make over the network.
 func requestOf(from *networking.ReadinessProbe) (request probe.Probe, err error) {
 	port := func(n uint32) probe.Port {
 		if n == 0 || n > math.MaxUint16 {
@@ -99,7 +99,7 @@ func requestOf(from *networking.ReadinessProbe) (request probe.Probe, err error)
 	return request, err
 }
 
-// maxOutput is how much of what a command writes is told.
+// maxOutput is how many bytes of a command's output an error quotes.
 const maxOutput = 256
 
 // run runs a command in a process group of its own, which ends with ctx.
@@ -116,7 +116,7 @@ func run(ctx context.Context, command []string) error {
 	return nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last maxOutput bytes written to it.
 type tail struct{ end []byte }
 
 // Write implements io.Writer.
@@ -126,7 +126,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// text returns what was written, for an error.
+// text returns the output, as the end of an error message.
 func (t *tail) text() string {
 	text := strings.ToValidUTF8(string(bytes.TrimSpace(t.end)), "?")
 	if text == "" {

@@ -33,7 +33,7 @@ type header struct {
 	Node   string    `json:"node"`
 	Saved  time.Time `json:"saved"`
 	Types  int       `json:"types"`
-	// Complete are the types whose resources are all in the file, and Changes is the number of the last change that is in the file. Agents that
+	// Complete are the types with all resources in the file, and Changes is the number of the last change that is in the file. Agents that
 	// did not write changes apart have written neither.
 	Complete []string `json:"complete"`
 	Changes  *uint64  `json:"changes"`

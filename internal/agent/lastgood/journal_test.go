@@ -25,10 +25,10 @@ func based(t testing.TB, path string) *Store {
 	return s
 }
 
-// list is what an agent that starts now has of listeners.
+// stored returns the listeners that an agent which starts now would have.
 func stored(t testing.TB, path string) string { return text(open(t, path), listeners) }
 
-// TestCommit: a change of a listener is on disk when Commit returns, whatever is written of the rest, also if the agent ends at once or in the
+// TestCommit: a change of a listener is on disk when Commit returns, whether or not the rest is written, also if the agent ends at once or in the
 // middle of the next change. One of routes is not.
 func TestCommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
@@ -102,7 +102,7 @@ func TestCommitSparing(t *testing.T) {
 }
 
 // TestCommitIsNeverOlder: changes that the file has already, changes of another proxy or of an earlier file that is not used, and changes beside
-// a file of an agent that knew of none, are not taken in.
+// a file of an agent that knew of none, are not applied.
 func TestCommitIsNeverOlder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	s := based(t, path)
@@ -249,7 +249,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// FuzzJournal reads anything as changes. What can be read can be followed by another change.
+// FuzzJournal reads anything as changes. Another change can be appended after readable ones.
 func FuzzJournal(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "f")
 	s := based(f, path)

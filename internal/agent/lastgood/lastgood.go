@@ -5,9 +5,9 @@
 // the first, and flushed to the disk, so that it survives the end of the agent and of the machine. All other changes are written with the next
 // copy of the whole configuration, which replaces the first file and empties the second one.
 //
-// Invariants: The store has the resources that Envoy has acknowledged, and no secrets. Resources that Envoy refuses later are set aside: only
-// Refused returns them. The store knows whether it has every resource of a type (Complete); Envoy must not be served from a part. The file is written whole or not at all, only its owner can read it, and one that is damaged, of another proxy, of another format or
-// too large is not used. A file that cannot be written costs nothing but the file.
+// Invariants: The store has the resources that Envoy has acknowledged, and no secrets. Resources that Envoy refuses later are set aside:
+// only Refused returns them. The store knows whether it has all resources of a type (Complete); Envoy must not be served from a part. The file
+// is replaced atomically and private. A damaged or too large file, or one of another proxy or format, is not used. Write errors are only reported.
 //
 // Goroutines: Run, which writes the file, and one while Commit writes, so that a disk that hangs delays no caller for long. All methods may be
 // called from several goroutines.
@@ -48,7 +48,7 @@ func guarded(typeURL string) bool {
 	return false
 }
 
-// Store is what Envoy has accepted. The zero Store is not usable; see Open.
+// Store holds the configuration that Envoy has accepted. The zero Store is not usable; see Open.
 type Store struct {
 	path, node string
 	log        *slog.Logger
@@ -61,7 +61,7 @@ type Store struct {
 	mu      sync.Mutex
 	types   map[string]map[string]*discoveryv3.Resource // by type URL and name; resources are immutable
 	refused map[string]map[string]*discoveryv3.Resource // resources that Envoy has refused since it accepted them
-	// complete are the types whose resources are all there.
+	// complete are the types whose resources are all in the store.
 	complete map[string]bool
 	state    State
 	// changes are changes of guarded types that are in neither file, and number counts all of them. based is set if there is a file that
@@ -73,9 +73,9 @@ type Store struct {
 
 // State describes a store.
 type State struct {
-	// Resources and Bytes are how much is kept.
+	// Resources and Bytes are the size of the store.
 	Resources, Bytes int
-	// Saved is when the file was written that holds what is kept now, or a state up to pause before it; zero if there is none.
+	// Saved is when the file was written that holds the present state, or a state at most pause older; zero if there is none.
 	Saved time.Time
 	// Problem says why the file cannot be written, or was not used; empty if nothing is wrong.
 	Problem string
@@ -113,7 +113,7 @@ func Open(path, node string, log *slog.Logger) *Store {
 	return s
 }
 
-// follow takes in the changes behind the file.
+// follow applies the changes that came after the file.
 func (s *Store) follow(h *header) {
 	if h.Changes == nil { // the file is of an earlier version, which knew of no changes
 		s.based = false
@@ -146,17 +146,17 @@ func (s *Store) emptyJournal() {
 	}
 }
 
-// State returns how much there is.
+// State describes the store.
 func (s *Store) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// Empty reports whether nothing is kept.
+// Empty reports whether the store has no resources.
 func (s *Store) Empty() bool { return s.State().Resources == 0 }
 
-// Finish notes that there is everything of some types. They stay complete: all that comes later are changes.
+// Finish notes that the store has all resources of some types. They stay complete: later responses are changes.
 func (s *Store) Finish(typeURLs ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,21 +170,21 @@ func (s *Store) Finish(typeURLs ...string) {
 	}
 }
 
-// Complete reports whether there is everything of a type.
+// Complete reports whether the store has all resources of a type.
 func (s *Store) Complete(typeURL string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.complete[typeURL]
 }
 
-// Accept takes in what Envoy has acknowledged of a type: resources that are new or changed, and names of those that are gone.
+// Accept records a response that Envoy has acknowledged: new or changed resources of a type, and names of removed ones.
 func (s *Store) Accept(typeURL string, resources []*discoveryv3.Resource, removed []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.accept(typeURL, resources, removed)
 }
 
-// Replace takes in what Envoy has acknowledged of a type if that is all there is.
+// Replace records a response that Envoy has acknowledged and that has all resources of a type.
 func (s *Store) Replace(typeURL string, resources []*discoveryv3.Resource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *Store) Replace(typeURL string, resources []*discoveryv3.Resource) {
 	s.accept(typeURL, resources, s.others(typeURL, names))
 }
 
-// Keep removes all resources of a type but those with some names.
+// Keep removes all resources of a type except the named ones.
 func (s *Store) Keep(typeURL string, names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *Store) Refuse(typeURL string, names ...string) {
 	}
 }
 
-// Restore takes resources in again that were set aside.
+// Restore returns resources to the store that were set aside.
 func (s *Store) Restore(typeURL string, names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *Store) All(typeURL string) []*discoveryv3.Resource {
 	return inOrder(s.types[typeURL])
 }
 
-// Named returns the resources of a type with some names, and the names of which there is none.
+// Named returns the resources of a type with the given names, and the names without a resource.
 func (s *Store) Named(typeURL string, names []string) (list []*discoveryv3.Resource, missing []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *Store) Named(typeURL string, names []string) (list []*discoveryv3.Resou
 
 // The following are called with the lock held, or by Open.
 
-// accept takes in the changed resources, and notes them if the type is guarded.
+// accept stores the changed resources, and notes them if the type is guarded.
 func (s *Store) accept(typeURL string, resources []*discoveryv3.Resource, removed []string) {
 	changed := slices.DeleteFunc(slices.Clone(resources), func(r *discoveryv3.Resource) bool { return same(r, s.types[typeURL][r.GetName()]) })
 	removed = slices.DeleteFunc(slices.Clone(removed), func(name string) bool {
@@ -288,7 +288,7 @@ func same(a, b *discoveryv3.Resource) bool {
 		bytes.Equal(a.GetResource().GetValue(), b.GetResource().GetValue())
 }
 
-// others returns the names of all resources of a type but some.
+// others returns the names of all resources of a type except some.
 func (s *Store) others(typeURL string, names []string) (list []string) {
 	stay := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -376,7 +376,7 @@ func (s *Store) wait(ctx context.Context, d time.Duration, signal <-chan struct{
 	}
 }
 
-// content is what a file has, and its header.
+// content returns the header and the resources of a file.
 func (s *Store) content(now time.Time) (header, []*discoveryv3.DeltaDiscoveryResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

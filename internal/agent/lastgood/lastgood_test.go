@@ -50,7 +50,7 @@ func text(s *Store, typeURL string) string {
 
 func open(t testing.TB, path string) *Store { return Open(path, node, slog.New(slog.DiscardHandler)) }
 
-// checkState wants the counts of a store to be those of its content.
+// checkState checks that the counts of a store match its content.
 func checkState(t *testing.T, s *Store) {
 	t.Helper()
 	resources, bytes := 0, 0
@@ -86,7 +86,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// TestFile: what is accepted is in the file a moment later, also if it changes all the time, and when the agent ends.
+// TestFile: accepted resources are in the file a moment later, also if they change all the time, and when the agent ends.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestUnusable: a file that is not right is not used, and says why.
+// TestUnusable: an invalid file is not used, and the state has the reason.
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -191,7 +191,7 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestCannotWrite: a file that cannot be written is told, and what was there stays. When it can be written again, all is well.
+// TestCannotWrite: a file that cannot be written is reported, and its content stays. When it can be written again, the report is withdrawn.
 func TestCannotWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	path := filepath.Join(dir, "f")
@@ -235,7 +235,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// FuzzParse reads anything as a file. What can be read is written and read again.
+// FuzzParse reads anything as a file. Readable content is written and read again.
 func FuzzParse(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "f")
 	s := open(f, path)

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the conversations in testdata from what the machine does")
 
-// A conversation file holds conversations. Each begins with "== what it shows", and maybe what of the policy differs
-// (restarts=1 idle lastgood). Then come events, and under each, indented, what the machine did:
+// A conversation file holds conversations. Each begins with "== " and a title, which may set parts of the policy (restarts=1 idle
+// lastgood). Then come events, and under each, indented, what the machine did:
 //
 //	begin, leave, end, alarm
 //	up, down                  the answers to probe
@@ -28,9 +28,9 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	old exit 0                the older one of two processes ended
 //	later 2m                  time passes
 //
-// "-" stands for an event that changes nothing.
+// "-" is the result of an event that changes nothing.
 
-// policy is what conversations are held under.
+// policy is the policy of all conversations.
 func policy() Policy {
 	p := Default()
 	p.Restarts = 3
@@ -76,7 +76,7 @@ func replay(t *testing.T, text string) string {
 		event := strings.TrimRight(line, "\n")
 		switch {
 		case strings.HasPrefix(event, "  "):
-			continue // what it did last time
+			continue // the result of the last update
 		case strings.HasPrefix(event, "=="):
 			c = begun(event)
 		}
@@ -211,7 +211,7 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// impossible are inputs that cannot come: there is no process that could end, no timer that could go off.
+// impossible are inputs that cannot come: for example, without a process none can end, and without a timer none can fire.
 func impossible(s State, i input) bool {
 	switch i {
 	case begin:

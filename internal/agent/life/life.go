@@ -5,15 +5,15 @@
 // of states and inputs (see table.go). Supervisor executes the actions: it starts processes, queries Envoy's admin interface,
 // keeps the timer, and creates events from the results.
 //
-// A process is replaced by a hot restart: a second process takes the listeners over from the first one, which completes its
-// requests and exits. If the second one fails before it is ready, the first one goes on to serve. A configuration with which Envoy
-// fails too often gives way to the last good one, until there is another one.
+// A process is replaced by a hot restart: a second process takes the listeners over from the first one, which completes its requests and
+// exits. If the second one fails before it is ready, the first one continues to serve. A configuration with which Envoy fails too often is
+// replaced by the last good one, until there is another one.
 //
 // Invariants: there is one process at most, or there are two during a hot restart; the next hot restart waits until there is one.
 // Nothing is started once the end was requested. A process that was started has exited when Run returns. After the first request to
 // end, running requests have the drain time to complete; after the second request, Envoy is killed.
 //
-// Goroutines: that of Run, and one per query to Envoy. All of them have ended when Run returns.
+// Goroutines: the one that runs Run, and one per query to Envoy. All of them have ended when Run returns.
 package life
 
 import (
@@ -47,7 +47,7 @@ type Policy struct {
 	Replace time.Duration
 	// Retire is how long a process that was replaced may take to exit, before it is killed.
 	Retire time.Duration
-	// Tries is after how many failures in a row a new configuration gives way to the last good one.
+	// Tries is after how many failures in a row the last good configuration replaces a new one.
 	Tries int
 	// LastGood is the revision of a configuration with which Envoy was ready earlier; 0 if there is none.
 	LastGood int
@@ -70,6 +70,6 @@ var (
 	// ErrAborted reports that Envoy was killed, on request, while requests may have been running.
 	ErrAborted = errors.New("Envoy was stopped immediately at a second request to stop; running requests were aborted")
 
-	// errEndedEarly is how a process failed that ended with success before it was ready.
+	// errEndedEarly is the failure of a process that exited with success before it was ready.
 	errEndedEarly = errors.New("it ended before it was ready")
 )

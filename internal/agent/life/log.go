@@ -56,7 +56,7 @@ func (s *Supervisor) logTransition(before State, e Event) {
 	}
 }
 
-// firstReady lets those go on that wait until Envoy is ready for the first time.
+// firstReady closes the channel that Ready returns, once.
 func (s *Supervisor) firstReady() {
 	select {
 	case <-s.ready:

@@ -22,7 +22,7 @@ const (
 	Ended
 	// TimerFired reports that the timer has fired.
 	TimerFired
-	// Leave asks to drain clients while Envoy goes on.
+	// Leave asks to drain clients while Envoy continues to serve.
 	Leave
 	// End asks to stop Envoy. A second End asks to stop it immediately.
 	End
@@ -50,7 +50,7 @@ const (
 	Start Do = iota
 	// Probe checks whether Process is ready.
 	Probe
-	// Warn makes Envoy ask clients to use other endpoints, and go on listening.
+	// Warn makes Envoy ask clients to use other endpoints, and continue to listen.
 	Warn
 	// Drain makes Envoy ask clients to use other endpoints, and stop listening at the end of its drain time.
 	Drain
@@ -93,11 +93,11 @@ type Machine struct {
 	revisions
 }
 
-// revisions are the configurations that the machine chooses from, by their numbers. Zero stands for none.
+// revisions are the configurations that the machine chooses from, by their numbers. Zero means none.
 type revisions struct {
 	wanted   int // the newest one
-	revision int // that of the present process
-	serving  int // that of the older process
+	revision int // the configuration of the present process
+	serving  int // the configuration of the older process
 	good     int // the last one with which Envoy was ready before there was a newer one
 	refused  int // the newest one with which Envoy failed too often
 	tries    int // failures in a row with the present one
@@ -144,7 +144,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Action, bool) {
 	}
 	actions, moved := m.move(now, upon)
 	if moved && m.state == Ready && m.wanted != m.revision && m.wanted != m.refused {
-		// There is a configuration that came meanwhile. Its transition decides about the timer.
+		// A configuration came before this state was reached. Its transition decides about the timer.
 		more, _ := m.move(now, change)
 		actions = append(slices.DeleteFunc(actions, func(a Action) bool { return a.Do == Set }), more...)
 	}

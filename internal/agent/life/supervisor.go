@@ -21,9 +21,9 @@ type Process interface {
 type Envoy interface {
 	// Start starts a process. permanent reports that another attempt would fail too.
 	Start(l Launch) (p Process, permanent bool, err error)
-	// Serves is told with the configuration of which revision Envoy has become ready.
+	// Serves reports the revision of the configuration with which Envoy has become ready.
 	Serves(revision int)
-	// Clean removes what there is for a process that has ended.
+	// Clean removes the files and the shared memory of a process that has ended.
 	Clean(process int)
 	// Ready returns nil if the process that was started last is ready. Otherwise the error says why not.
 	Ready(ctx context.Context) error
@@ -33,11 +33,11 @@ type Envoy interface {
 	Connections(ctx context.Context) (int, error)
 }
 
-// Launch says what process is to be started.
+// Launch describes a process to start.
 type Launch struct {
-	// Process is the number of the process, and Revision that of its configuration.
+	// Process is the number of the process, and Revision the number of its configuration.
 	Process, Revision int
-	// Parent is the process from which it takes the listeners over; 0 for none.
+	// Parent is the process from which the new one takes the listeners over; 0 for none.
 	Parent int
 }
 
@@ -53,7 +53,7 @@ type Supervisor struct {
 	log   *slog.Logger
 
 	machine     *Machine        // used by Run's goroutine only
-	processes   map[int]Process // those that run, by their numbers; used by Run's goroutine only
+	processes   map[int]Process // the running processes by their numbers; used by Run's goroutine only
 	alarm       *time.Timer
 	began       time.Time // start time of the present process
 	nextSlowLog time.Time // when to log again that Envoy is not ready
@@ -92,7 +92,7 @@ func (s *Supervisor) Refused() (why string, refused bool) {
 // Ready returns a channel that is closed when Envoy becomes ready for the first time.
 func (s *Supervisor) Ready() <-chan struct{} { return s.ready }
 
-// Leave makes Envoy ask clients to use other endpoints while it goes on. It has no effect unless Envoy is ready.
+// Leave makes Envoy ask clients to use other endpoints while it continues to serve. It has no effect unless Envoy is ready.
 func (s *Supervisor) Leave() { s.request(Event{Kind: Leave}) }
 
 // End asks to stop Envoy. A second call stops it immediately.

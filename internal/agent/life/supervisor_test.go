@@ -17,14 +17,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is an Envoy in a bubble of time: it becomes ready a while after each start, and ends when it is told to.
+// script is an Envoy in a bubble of time: it becomes ready a while after each start, and ends on Terminate or Kill.
 type script struct {
 	readyAfter  time.Duration
 	crashes     []time.Duration // each process ends by itself after that long; those behind live
 	connections []int           // answers to Connections, the last one for good
 	stubborn    bool            // Terminate does nothing
 	refuse      error           // of Start
-	hot         bool            // the journal tells of processes and configurations, and a parent ends after a minute
+	hot         bool            // the journal has processes and configurations, and a parent ends after a minute
 
 	mu      sync.Mutex
 	began   time.Time
@@ -124,7 +124,7 @@ func (s *script) Connections(context.Context) (int, error) {
 	return n, nil
 }
 
-// run lets the script be supervised while act does something, and returns what came of it.
+// run runs a supervisor of the script while act acts on it, and returns the result of Run.
 func (s *script) run(t *testing.T, p Policy, act func(*Supervisor, context.CancelFunc)) error {
 	t.Helper()
 	s.began = time.Now()
@@ -138,7 +138,7 @@ func (s *script) run(t *testing.T, p Policy, act func(*Supervisor, context.Cance
 	if sup.State() != Stopped {
 		t.Errorf("the state is %v after the end", sup.State())
 	}
-	sup.End() // late requests keep nobody
+	sup.End() // requests after the end do not block
 	sup.Leave()
 	return err
 }
@@ -171,7 +171,7 @@ func TestLifeAndEnd(t *testing.T) {
 	})
 }
 
-// TestLongStart: whoever waits for Envoy is told what Envoy waits for, less and less often.
+// TestLongStart: the log reports what Envoy waits for, at growing intervals.
 func TestLongStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -261,7 +261,7 @@ func TestCrashesAreMadeGood(t *testing.T) {
 	})
 }
 
-// TestWishesDoNotStopTimers: what changes nothing must not change the timer.
+// TestWishesDoNotStopTimers: a request that changes nothing must not change the timer.
 func TestWishesDoNotStopTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{crashes: []time.Duration{0}}

@@ -15,8 +15,8 @@ const (
 	Replacing
 	// Retiring: the new process serves. The old one completes its requests and exits.
 	Retiring
-	// Holding: the new process has failed, and the old one goes on to serve. It has given up its admin interface for the new
-	// one, so it cannot be asked anything. Another attempt follows, unless too many have failed.
+	// Holding: the new process has failed, and the old one continues to serve. It has given up its admin interface for the new one, so it
+	// cannot be queried. Another attempt follows, unless too many have failed.
 	Holding
 	// Leaving: Envoy serves but asks clients to use other endpoints. The end is expected but was not requested yet.
 	Leaving
@@ -46,11 +46,11 @@ const (
 	begin     input = iota // Run was called
 	up                     // the probe found Envoy ready
 	down                   // the probe found Envoy not ready
-	exited                 // the process exited with success, because somebody else asked it to
+	exited                 // the process exited with success, because another process asked it to
 	crashed                // the process failed and will be restarted
 	exhausted              // the process failed and will not be restarted, because it failed too often or cannot be started
-	leave                  // somebody asked to drain clients
-	end                    // somebody asked to stop Envoy
+	leave                  // the caller asked to drain clients
+	end                    // the caller asked to stop Envoy
 	alarm                  // the timer of the state fired
 	busy                   // there are connections
 	drained                // there are no connections, or their number is unknown
@@ -75,7 +75,7 @@ const (
 	doStart     step = iota // start a process
 	doReplace               // start a process that takes the listeners over from the present one
 	doProbe                 // check whether it is ready
-	doWarn                  // ask clients to use other endpoints, and go on
+	doWarn                  // ask clients to use other endpoints, and continue to listen
 	doDrain                 // ask clients to use other endpoints, and stop listening at the end
 	doCount                 // count the connections
 	doTerminate             // ask all processes to exit
@@ -147,7 +147,7 @@ var table = []transition{
 	{Holding, end, Draining, []step{setDrain}},
 
 	{Retiring, gone, Ready, []step{setWatch}},
-	{Retiring, alarm, Retiring, []step{doKillOld}}, // nobody has asked it to exit, or it hangs
+	{Retiring, alarm, Retiring, []step{doKillOld}}, // the new process has not asked the old one to exit, or the old one hangs
 	{Retiring, exited, Stopped, []step{doKillOld, resultDone}},
 	{Retiring, crashed, BackingOff, []step{doKillOld, setBackoff}},
 	{Retiring, exhausted, Stopped, []step{doKillOld, resultCrashed}},

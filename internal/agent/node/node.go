@@ -2,7 +2,7 @@
 // control plane with its first request.
 //
 // Invariants: equal facts yield equal nodes. Metadata has Istio's keys and formats, because control planes, EnvoyFilters and
-// dashboards read them. Values from the environment replace those of the agent, except for addresses, labels and ports, which
+// dashboards read them. Values from the environment replace the agent's values, except for addresses, labels and ports, which
 // the agent knows better.
 //
 // Goroutines: none. The package is pure.
@@ -22,7 +22,7 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 )
 
-// Facts are the input for a node: what is known about a proxy and its workload.
+// Facts are the input for a node: the known facts about a proxy and its workload.
 type Facts struct {
 	Role            string
 	Name, Namespace string
@@ -44,18 +44,18 @@ type Facts struct {
 	HealthPort, MetricsPort uint32
 	ExitOnZeroConnections   bool
 	OutlierLog              string
-	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one. The control plane then lets it take plain
-	// text where it would take mutual TLS, too.
+	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one. The control plane then configures it for
+	// plain text where it would accept mutual TLS as well.
 	NoCertificate bool
-	// Region and Zone are where the machine is, if its cloud tells; labels that say where the workload is have precedence. Platform is
-	// what else the cloud tells of it.
+	// Region and Zone are where the machine is, if its cloud reports that; locality labels of the workload have precedence. Platform
+	// is the other metadata that the cloud reports of the machine.
 	Region, Zone string
 	Platform     map[string]string
 	// Metadata is the metadata from the environment, by key.
 	Metadata map[string]any
 }
 
-// ephemeralLabel changes with every rollout. It would be a facet that distinguishes proxies without need.
+// ephemeralLabel changes with every rollout. It is left out, because it would distinguish proxies that are otherwise equal.
 const ephemeralLabel = "pod-template-hash"
 
 // Labels with the locality of a workload. The first one has precedence.
@@ -121,7 +121,7 @@ func first(candidates ...string) string {
 	return ""
 }
 
-// locality returns the locality from the workload's labels, or else that of the machine. The levels of Istio's label are separated by slashes, or by dots
+// locality returns the locality from the workload's labels, or else the machine's. Istio's label has slashes between the levels, or dots,
 // because label values cannot contain slashes.
 func (f Facts) locality() *corev3.Locality {
 	if l := first(f.Labels[localityLabel], f.Labels[oldLocalityLabel]); l != "" {
@@ -175,7 +175,7 @@ func (f Facts) metadata() (*structpb.Struct, error) {
 	return m, nil
 }
 
-// labels returns the labels of the workload, merged over those from the environment.
+// labels returns the labels of the workload, merged over the labels from the environment.
 func (f Facts) labels() map[string]string {
 	all := map[string]string{}
 	if given, ok := f.Metadata["LABELS"].(map[string]any); ok {

@@ -51,7 +51,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestEnvironmentWins: over what the agent would say, but not over what it knows better.
+// TestEnvironmentWins: over values of the agent, except for facts that the agent knows better.
 func TestEnvironmentWins(t *testing.T) {
 	f := facts()
 	f.ExitOnZeroConnections = true

@@ -1,5 +1,5 @@
-// Package platform finds out in which cloud the agent runs, and where in it: the region, the zone, and what Istio's agents tell of the
-// machine in node metadata.
+// Package platform finds out in which cloud the agent runs, and where in it: the region, the zone, and the facts about the
+// machine that Istio's agents put into node metadata.
 //
 // Invariants: Nothing is sent to any network unless the description of the machine (DMI) or the caller names the cloud. The service of
 // the cloud is asked once, at its link-local address, without proxies and redirects.
@@ -20,10 +20,10 @@ import (
 	"strings"
 )
 
-// Cloud is a cloud whose machines can tell where they are. Its text is a value of CLOUD_PLATFORM.
+// Cloud is a cloud with a metadata service for its machines. Its text is a value of CLOUD_PLATFORM.
 type Cloud string
 
-// The clouds. None stands for a machine elsewhere.
+// The clouds. None is for a machine elsewhere.
 const (
 	None   Cloud = "none"
 	Amazon Cloud = "aws"
@@ -31,20 +31,20 @@ const (
 	Azure  Cloud = "azure"
 )
 
-// Address is where the clouds serve what they know of a machine.
+// Address is the URL of the metadata service of all clouds.
 const Address = "http://169.254.169.254"
 
-// maxAnswer is the size of the largest answer, in bytes. That of Google has all attributes of the machine, scripts for its start among them.
+// maxAnswer is the size of the largest answer, in bytes. Google's answer has all attributes of the machine, including its startup scripts.
 const maxAnswer = 4 << 20
 
 // Place is where a machine is.
 type Place struct {
 	Region, Zone string
-	// Metadata is what Istio's agents tell of the machine as PLATFORM_METADATA, by the same keys.
+	// Metadata is the content of PLATFORM_METADATA of Istio's agents, by the same keys.
 	Metadata map[string]string
 }
 
-// azureTag is what the firmware of Azure's machines says in chassis_asset_tag. Other machines of Microsoft say something else.
+// azureTag is the chassis_asset_tag in the firmware of Azure's machines. Other machines of Microsoft have another one.
 const azureTag = "7783-7084-3265-9085-8269-3286-77"
 
 // Detect returns the cloud that the machine's firmware names in root/sys/class/dmi/id, which containers see as well.
@@ -67,7 +67,7 @@ func Detect(root string) Cloud {
 	return None
 }
 
-// Ask asks a cloud where this machine is. address is that of its service, usually Address.
+// Ask asks a cloud where this machine is. address is the URL of its metadata service, usually Address.
 func Ask(ctx context.Context, c Cloud, address string) (Place, error) {
 	s := service{address: address, client: &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true}, // no proxy
@@ -85,7 +85,7 @@ func Ask(ctx context.Context, c Cloud, address string) (Place, error) {
 	return Place{}, nil
 }
 
-// service is what a cloud serves to its machines.
+// service is a client of a cloud's metadata service.
 type service struct {
 	address string
 	client  *http.Client
@@ -115,7 +115,7 @@ func (s service) get(ctx context.Context, method, path, header, value string) ([
 	return body, nil
 }
 
-// amazon asks as version 2 of the service wants it: with a token. docs.aws.amazon.com, "Instance identity documents".
+// amazon asks version 2 of the service, which requires a token. docs.aws.amazon.com, "Instance identity documents".
 func (s service) amazon(ctx context.Context) (Place, error) {
 	token, err := s.get(ctx, http.MethodPut, "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
 	if err != nil {
@@ -157,7 +157,7 @@ func (s service) google(ctx context.Context) (Place, error) {
 	}
 	attribute := func(name string) (text string) {
 		if err := json.Unmarshal(of.Instance.Attributes[name], &text); err != nil {
-			return "" // it is not there, or not a text
+			return "" // it does not exist, or is not a text
 		}
 		return text
 	}
@@ -174,7 +174,7 @@ func (s service) google(ctx context.Context) (Place, error) {
 }
 
 // azure asks for the machine alone. learn.microsoft.com, "Azure Instance Metadata Service". Its zones are numbers; the nodes of its
-// clusters have the labels REGION and REGION-NUMBER, so a machine beside them has to be in such a zone.
+// clusters have the labels REGION and REGION-NUMBER, so a machine beside them gets a zone of that form.
 func (s service) azure(ctx context.Context) (Place, error) {
 	body, err := s.get(ctx, http.MethodGet, "/metadata/instance/compute?api-version=2021-02-01", "Metadata", "true")
 	if err != nil {

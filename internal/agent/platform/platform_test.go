@@ -54,7 +54,7 @@ const (
 	azureCompute = `{"name": "web-1", "location": "westeurope", "zone": "2", "vmId": "02aab8a4-74ef", "tagsList": []}`
 )
 
-// cloud serves what the cloud of a test serves, to those who ask as they must.
+// cloud serves the routes of a cloud, to requests with the required method and header.
 func cloud(t *testing.T, routes map[string]string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

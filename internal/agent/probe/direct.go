@@ -9,17 +9,17 @@ import (
 	"net/http"
 )
 
-// userAgent is what the agent calls itself in probes of its own.
+// userAgent is the User-Agent of the agent's own probes.
 const userAgent = "pilot-agent-probe"
 
-// Direct runs probes that the agent itself wants to be answered, where there is no kubelet.
+// Direct runs probes on behalf of the agent itself, where there is no kubelet.
 type Direct struct {
 	probe   Probe
 	address string
 	client  *http.Client
 }
 
-// NewDirect returns what runs a probe. It calls the host of the probe, or the address if the probe names none.
+// NewDirect returns a runner of one probe. It calls the host of the probe, or the address if the probe names none.
 func NewDirect(p Probe, address string) (*Direct, error) {
 	if err := p.valid(); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ const (
 	sourceIPv6 = "::6"
 )
 
-// Options say what is probed, and where.
+// Options say which probes are answered, and where the application is.
 type Options struct {
 	// Probes are the probes by their paths.
 	Probes Probes
@@ -156,7 +156,7 @@ func (h *handler) http(ctx context.Context, w http.ResponseWriter, r *http.Reque
 // notPassedOn are headers that concern the connection to the agent.
 var notPassedOn = []string{"Connection", "Keep-Alive", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding"}
 
-// setHeaders sets the headers of the probe, which replace those of the kubelet.
+// setHeaders sets the headers of the probe, which replace headers of the kubelet.
 func (h *HTTP) setHeaders(req *http.Request) {
 	for _, header := range h.Headers {
 		req.Header.Del(header.Name)
@@ -236,7 +236,7 @@ func check(ctx context.Context, address, service string) error {
 }
 
 // dial connects from an address whose traffic is not captured, so that the application is called and not its proxy. Hosts that have
-// no such address, which is usual with IPv6, capture nothing; there any source will do. The host localhost stands for the loopback
+// no such address, which is usual with IPv6, capture nothing; there any source will do. The host localhost means the loopback
 // addresses of both IP versions.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// application answers probes. It tells in a header what it was asked.
+// application answers probes. Its answer describes the request.
 func application(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/x-seen")
 	switch r.URL.Path {
@@ -105,7 +105,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHTTPS: a certificate that nobody vouches for is as good as any, as for the kubelet.
+// TestHTTPS: an untrusted certificate is accepted, as by the kubelet.
 func TestHTTPS(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(application))
 	defer s.Close()
@@ -115,7 +115,7 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
-// TestIPv6 has no address ::6 and works without.
+// TestIPv6: probes work on a host without the address ::6.
 func TestIPv6(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:0")
 	if err != nil {
@@ -131,7 +131,7 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// garbage listens, and answers with what no protocol is.
+// garbage returns the address of a server whose answers follow no protocol.
 func garbage(t *testing.T) (port string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -216,7 +216,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// TestLimit refuses more probes than the agent can run, and unknown ones.
+// TestLimit: probes beyond the limit, and unknown ones, are refused.
 func TestLimit(t *testing.T) {
 	h := &handler{Options: Options{Probes: Probes{"/p": {}}}, running: make(chan struct{})}
 	for path, want := range map[string]int{"/p": 503, "/q": 404} {
@@ -259,7 +259,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: connections of probes are kept only if they shall be.
+// TestKeepAlive: connections of probes are kept only if the options say so.
 func TestKeepAlive(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		var connections atomic.Int32

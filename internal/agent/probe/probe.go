@@ -1,9 +1,9 @@
 // Package probe answers probes and hooks of the kubelet on behalf of the application. The injector redirects them to the agent,
-// because the kubelet has no certificate of the mesh, and describes in ISTIO_KUBE_APP_PROBERS what the kubelet would have done. Where
-// there is no kubelet, it runs the probe that the agent itself is told to (Direct).
+// because the kubelet has no certificate of the mesh, and describes in ISTIO_KUBE_APP_PROBERS what the kubelet would have done. Without
+// a kubelet, it runs a probe on behalf of the agent itself (Direct).
 //
-// Invariants: of what others ask for, only the workload's own addresses are called. What is read of an answer, how long a probe takes, and how many run
-// at the same time is limited. An answer follows the rules of the kubelet: certificates are not verified, and redirects are
+// Invariants: probes that others request call only the workload's own addresses. The size of an answer, the duration of a probe and the number
+// of probes at the same time are limited. An answer follows the rules of the kubelet: certificates are not verified, and redirects are
 // followed on the same host only.
 //
 // Goroutines: the package starts none of its own. A probe ends with its request or its timeout.
@@ -35,7 +35,7 @@ const (
 // Probes are the probes and hooks of the application by their paths.
 type Probes map[string]Probe
 
-// Probe is what the kubelet would do itself. Exactly one of HTTP, TCP and GRPC is set.
+// Probe is a probe or hook that the kubelet would run itself. Exactly one of HTTP, TCP and GRPC is set.
 type Probe struct {
 	HTTP *HTTP `json:"httpGet,omitempty"`
 	TCP  *TCP  `json:"tcpSocket,omitempty"`
@@ -68,7 +68,7 @@ type TCP struct {
 	Host string `json:"host,omitempty"`
 }
 
-// GRPC is a call of the gRPC health protocol. An empty service stands for the whole server.
+// GRPC is a call of the gRPC health protocol. An empty service means the whole server.
 type GRPC struct {
 	Port    Port   `json:"port"`
 	Service string `json:"service,omitempty"`
@@ -100,8 +100,8 @@ const (
 
 var pathForm = regexp.MustCompile(`^/app-(health/[^/]+/(livez|readyz|startupz)|lifecycle/[^/]+/(prestopz|poststartz))$`)
 
-// Parse reads ISTIO_KUBE_APP_PROBERS: a JSON object of probes by their paths. own are the addresses of the workload. Remarks say
-// what has no effect.
+// Parse reads ISTIO_KUBE_APP_PROBERS: a JSON object of probes by their paths. own are the addresses of the workload. Remarks name
+// the settings without effect.
 func Parse(text string, own []string) (probes Probes, remarks []string, err error) {
 	if err := json.Unmarshal([]byte(text), &probes); err != nil {
 		return nil, nil, fmt.Errorf("it is not a JSON object of probes: %w", err)
@@ -138,7 +138,7 @@ func (p *Probe) check(path string) error {
 	return p.valid()
 }
 
-// valid checks what the probe asks, and completes it.
+// valid checks the fields of the probe, and completes them.
 func (p *Probe) valid() error {
 	kinds, port := 0, Port(0)
 	if p.HTTP != nil {
@@ -183,7 +183,7 @@ func (h *HTTP) check() error {
 	return nil
 }
 
-// host returns the host that the probe asks for.
+// host returns the host that the probe names.
 func (p *Probe) host() string {
 	switch {
 	case p.HTTP != nil:
@@ -201,7 +201,7 @@ func isOwn(host string, own []string) bool {
 	return host == "localhost" || slices.Contains(own, host) || err == nil && a.Unmap().IsLoopback()
 }
 
-// destination returns the address that the probe calls: that of the probe if it is one of the workload's, or else the given one.
+// destination returns the address that the probe calls: the probe's host if it is an address of the workload, or else the given one.
 func (p *Probe) destination(own []string, otherwise string) string {
 	if host := p.host(); host != "" && isOwn(host, own) {
 		return host

@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseRefuses says for each mistake where it is and what is wrong.
+// TestParseRefuses: the error names the place of the mistake and the reason.
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:                      "it is not a JSON object of probes",
@@ -54,7 +54,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted can be run, and calls the workload only.
+// FuzzParse: an accepted probe can be run, and calls the workload only.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"/app-health/a/readyz":{"httpGet":{"path":"/x","port":80,"host":"a.com"}}}`)
 	f.Add(`{"/app-health/a/livez":{"tcpSocket":{"port":"1"}},"/app-lifecycle/a/prestopz":{"grpc":{"port":2}}}`)

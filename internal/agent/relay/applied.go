@@ -11,26 +11,26 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 )
 
-// appliedURL is the type of the requests that tell the control plane what Envoy has received and does not use yet. The names of the
-// request are all such resources, as URL/NAME, where URL is the type URL of the resource, and URL/* for further ones of a type. One more
-// name, drainingURL/CHAINS/CONNECTIONS, says how many filter chains Envoy drains, and how many connections at most are theirs.
+// appliedURL is the type of the requests that report to the control plane which resources Envoy has received and does not use yet. The names of the
+// request are all such resources, as URL/NAME, where URL is the type URL of the resource, and URL/* for further ones of a type. One more name,
+// drainingURL/CHAINS/CONNECTIONS, has the number of filter chains that Envoy drains, and the greatest possible number of their connections.
 const (
 	appliedURL  = "type.googleapis.com/pilot.v1.Applied"
 	drainingURL = "type.googleapis.com/pilot.v1.Draining"
 )
 
 const (
-	// askLimit is how long an acknowledgement waits for Envoy to tell what is warming. It answers within a few milliseconds unless it is
-	// very busy.
+	// askLimit is how long an acknowledgement waits for Envoy to report warming resources. It answers within a few milliseconds unless it
+	// is very busy.
 	askLimit = 100 * time.Millisecond
-	// The shortest and longest pause between questions while something is warming.
+	// The shortest and longest pause between queries to Envoy while something is warming.
 	firstAsk, lastAsk = 50 * time.Millisecond, 2 * time.Second
 )
 
-// applied reports to the control plane, on one stream, resources that Envoy has received and does not use yet, and draining connections. It asks Envoy when it has acknowledged
-// listeners, before that is passed on, so that the control plane never has the acknowledgement alone; and while an acknowledgement is
-// missing, because Envoy withholds the acknowledgement of clusters as long as one of them is warming. It asks again until nothing is warming or draining. As
-// long as nothing is, nothing is reported.
+// applied reports to the control plane, on one stream, resources that Envoy has received and does not use yet, and draining connections. It
+// asks Envoy before an acknowledgement of listeners is passed on, so that the control plane never has the acknowledgement alone; and while
+// one is missing, because Envoy acknowledges clusters only when none is warming. It asks again until nothing is warming or draining. An
+// empty report is sent only after another one.
 type applied struct {
 	// ask asks Envoy about its listeners and, if clusters is true, its clusters; nil if there is no Envoy.
 	ask  func(ctx context.Context, clusters bool) (envoy.Warming, error)
@@ -38,16 +38,16 @@ type applied struct {
 	// waits reports whether Envoy has not answered a response with clusters or listeners.
 	waits func() bool
 
-	// mu is held while Envoy is asked, so that a later answer is told later.
+	// mu is held while Envoy is asked, so that reports have the order of Envoy's answers.
 	mu sync.Mutex
-	// told is what the control plane was told last on this stream. silent is set if Envoy has not answered the last question.
+	// told is the last report on this stream. silent is set if Envoy has not answered the last query.
 	told   []string
 	silent bool
 	// drains asks Envoy for its draining connections; nil if there is no Envoy. draining is its last answer.
 	drains   func(ctx context.Context) (envoy.Draining, error)
 	draining envoy.Draining
 
-	// watching is set while a goroutine asks again and again.
+	// watching is set while a goroutine asks at intervals.
 	watching atomic.Bool
 }
 
@@ -56,7 +56,7 @@ func (a *applied) concerns(typeURL string) bool {
 	return a.ask != nil && (typeURL == clusterURL || typeURL == listenerURL)
 }
 
-// begin asks at the beginning of the stream: Envoy may have acknowledged on an earlier one what it does not use yet.
+// begin asks at the beginning of the stream: Envoy may not use yet some resources that it has acknowledged on an earlier one.
 func (a *applied) begin(ctx context.Context) error {
 	if a.ask == nil {
 		return nil
@@ -66,7 +66,7 @@ func (a *applied) begin(ctx context.Context) error {
 	return a.check(ctx, true, true)
 }
 
-// sent begins to ask again and again as long as Envoy does not answer a response of a type.
+// sent begins to ask at intervals as long as Envoy does not answer a response of a type.
 func (a *applied) sent(ctx context.Context, typeURL string) {
 	if a.concerns(typeURL) {
 		a.follow(ctx)
@@ -86,8 +86,8 @@ func (a *applied) answered(ctx context.Context, typeURL string) error {
 	return a.check(ctx, false, typeURL == listenerURL)
 }
 
-// check asks Envoy, and tells the control plane if there is something new. If something is warming, or Envoy does not answer, it begins to
-// ask again until nothing is, or ctx ends. The caller holds mu.
+// check asks Envoy, and reports a change to the control plane. If something is warming, or Envoy does not answer, it begins to ask again
+// until nothing is, or ctx ends. The caller holds mu.
 func (a *applied) check(ctx context.Context, clusters, listeners bool) error {
 	more, err := a.once(ctx, clusters, listeners)
 	if more && err == nil {
@@ -96,7 +96,7 @@ func (a *applied) check(ctx context.Context, clusters, listeners bool) error {
 	return err
 }
 
-// follow asks until nothing is warming and everything is answered, or ctx ends. It does not wait.
+// follow asks until nothing is warming and Envoy has answered everything, or ctx ends. It does not wait.
 func (a *applied) follow(ctx context.Context) {
 	if a.watching.CompareAndSwap(false, true) {
 		go a.watch(ctx)
@@ -117,7 +117,7 @@ func (a *applied) watch(ctx context.Context) {
 	}
 }
 
-// again asks once more if there is a reason to, and reports whether to go on.
+// again asks once more if there is a reason to, and reports whether to continue.
 func (a *applied) again(ctx context.Context) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +131,7 @@ func (a *applied) again(ctx context.Context) bool {
 		}
 	}
 	a.watching.Store(false)
-	// A response may have been sent just before that. Then nobody else asks.
+	// A response may have been sent just before that. Then no other goroutine asks.
 	return a.waits() && a.watching.CompareAndSwap(false, true)
 }
 
@@ -158,8 +158,8 @@ func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool
 	return len(names) > 0 || a.silent, a.tell(names)
 }
 
-// look asks Envoy for draining connections, if there may be any: listeners have changed, or something was warming or draining. Envoy counts all open
-// connections; as long as nothing else begins to drain, connections that were opened since do not count.
+// look asks Envoy for draining connections, if there may be any: listeners have changed, or something was warming or draining. Envoy counts
+// all open connections; as long as nothing else begins to drain, connections that were opened since do not count.
 func (a *applied) look(ctx context.Context, changed bool) error {
 	if a.drains == nil || !changed && len(a.told) == 0 && !a.silent {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 )
 
-// warmingEnvoy is what an Envoy that a test plays tells of what it is warming.
+// warmingEnvoy returns the warming resources of a test's Envoy.
 type warmingEnvoy struct {
 	now   atomic.Pointer[envoy.Warming] // nil if Envoy does not answer
 	asked atomic.Int32
@@ -47,8 +47,8 @@ func (p *place) report() string {
 	return strings.ReplaceAll(strings.Join(q.GetResourceNamesSubscribe(), " "), "type.googleapis.com/envoy.config.", "")
 }
 
-// TestApplied: the control plane is told what is warming before it is told that Envoy has acknowledged it, then when that changes, and
-// nothing as long as it does not.
+// TestApplied: the control plane receives the warming resources before Envoy's acknowledgement of them, then each change, and nothing as
+// long as they do not change.
 func TestApplied(t *testing.T) {
 	p, w := newWarmingPlace(t, &envoy.Warming{})
 	s := p.connect()
@@ -94,7 +94,7 @@ func TestApplied(t *testing.T) {
 	}
 }
 
-// TestAppliedUnanswered: the control plane is told what is warming although Envoy withholds the acknowledgement because of that.
+// TestAppliedUnanswered: the control plane receives the warming resources although Envoy withholds the acknowledgement because of them.
 func TestAppliedUnanswered(t *testing.T) {
 	p, w := newWarmingPlace(t, &envoy.Warming{})
 	s := p.connect()
@@ -120,7 +120,7 @@ func TestAppliedUnanswered(t *testing.T) {
 	}
 }
 
-// TestAppliedOfEarlier: the control plane is told at the beginning of a stream what an Envoy is warming that it has received before.
+// TestAppliedOfEarlier: the control plane receives at the beginning of a stream the warming resources of earlier streams.
 func TestAppliedOfEarlier(t *testing.T) {
 	p, _ := newWarmingPlace(t, &envoy.Warming{Starting: true})
 	s := p.connectWhole()
@@ -196,8 +196,8 @@ func TestAppliedSkipped(t *testing.T) {
 	})
 }
 
-// TestDraining: the report of connections to earlier listeners reaches the control plane before Envoy's acknowledgement of the change,
-// and then until none does. Connections that were opened since do not count.
+// TestDraining: the report of connections to earlier listeners reaches the control plane before Envoy's acknowledgement of the change, and
+// then until there are none. Connections that were opened since do not count.
 func TestDraining(t *testing.T) {
 	p, _ := newWarmingPlace(t, &envoy.Warming{})
 	var now atomic.Pointer[envoy.Draining]

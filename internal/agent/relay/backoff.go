@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// backoff tells when the control plane may be asked again. The pauses grow as long as no stream lasts, also from one stream of Envoy to the
-// next, so that a control plane that takes streams and drops them at once is not asked more often than one that cannot be reached.
+// backoff decides when to try to reach the control plane again. The pauses grow as long as no stream lasts, also from one stream of Envoy
+// to the next, so that a control plane that drops streams at once is not asked more often than one that cannot be reached.
 type backoff struct {
 	mu    sync.Mutex
 	pause time.Duration // the last one; 0 if the last stream has lasted

@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// settled is how long nothing must be missing until the configuration counts as complete. Envoy asks for the routes and extensions of
-	// listeners after it has acknowledged them.
+	// settled is how long nothing must be missing until the configuration counts as complete. Envoy requests the routes and extensions of
+	// listeners after it has acknowledged the listeners.
 	settled = 200 * time.Millisecond
-	// presumed is after which time an Envoy that said it has some clusters or listeners, and was sent none, counts as having them all.
+	// presumed is after which time an Envoy that listed some clusters or listeners, and received none, counts as having them all.
 	presumed = 10 * time.Second
 	// moreFollows ends the version of a response if the control plane has divided a change into several responses, and this is not the last one.
 	moreFollows = "+"
 )
 
-// complete reports whether the store has everything that an Envoy needs. Otherwise Envoy may not be answered from it: an Envoy would be
+// complete reports whether the store has everything that an Envoy needs. Otherwise the relay may not answer from it: an Envoy would be
 // ready without a part of its listeners.
 func (r *Relay) complete() bool { return complete(r.store) }
 
 func complete(s *lastgood.Store) bool { return s.Complete(clusterURL) && s.Complete(listenerURL) }
 
 // coverage finds out on one stream when Envoy has everything of the types that are kept, and notes that in the store: all parts of the
-// clusters and listeners, and the routes and extensions that it asked for. After that all is changes, so it is found out only once.
+// clusters and listeners, and the requested routes and extensions. Later responses are changes, so it does so only once.
 type coverage struct {
 	store *lastgood.Store
 
 	mu sync.Mutex
-	// had says of clusters and listeners whether the last part was acknowledged, and said since when Envoy says that it has some.
+	// had is, for clusters and listeners, whether the last part was acknowledged, and said when Envoy listed some that it has.
 	had  map[string]bool
 	said map[string]time.Time
-	// open are the names that Envoy has asked for, and to which nothing was answered, by type.
+	// open are the names that Envoy has requested without an answer yet, by type.
 	open map[string]map[string]bool
 	// lacks is set if Envoy has resources that the store does not have.
 	lacks bool
@@ -72,7 +72,7 @@ func (c *coverage) begin(typeURL string, has map[string]string) {
 	}
 }
 
-// asked notes that Envoy asks for names of a type, or does not want some any more.
+// asked notes that Envoy requests names of a type, or does not want some any more.
 func (c *coverage) asked(typeURL string, names, gone []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +124,7 @@ func (c *coverage) await(pause time.Duration) {
 	}
 }
 
-// check finishes the types in the store if nothing is missing.
+// check notes in the store that the types are complete if nothing is missing.
 func (c *coverage) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,5 +160,5 @@ func (c *coverage) stop() {
 	}
 }
 
-// divided reports whether a version says that more follows.
+// divided reports whether a version announces another part of the response.
 func divided(version string) bool { return strings.HasSuffix(version, moreFollows) }

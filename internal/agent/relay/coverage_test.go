@@ -41,8 +41,8 @@ func (b *bubble) subscribe(c controlStream, e envoyStream, typeURL string, names
 	b.must(err)
 }
 
-// TestCoverage: the configuration is complete when all parts of clusters and listeners were acknowledged, and everything was answered that Envoy
-// asked for because of them; not before, and not without listeners.
+// TestCoverage: the configuration is complete when all parts of clusters and listeners were acknowledged, and the requests that followed
+// from them were answered; not before, and not without listeners.
 func TestCoverage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := fresh(t)
@@ -79,7 +79,7 @@ func TestCoverage(t *testing.T) {
 	})
 }
 
-// TestCoverageOfReconnected: an Envoy whose stream ended before the configuration was complete is sent nothing any more, because it has
+// TestCoverageOfReconnected: an Envoy whose stream ended before the configuration was complete receives nothing any more, because it has
 // everything. That counts after a while, but not if Envoy has resources that are not in the store.
 func TestCoverageOfReconnected(t *testing.T) {
 	for has, want := range map[string]bool{"a@7": true, "a@7 x@1": false, "a@6": false} {
@@ -104,8 +104,8 @@ func TestCoverageOfReconnected(t *testing.T) {
 	}
 }
 
-// TestPartial: a part of the configuration is given to no Envoy: without a control plane the answer is Unavailable, and with one Envoy is answered by
-// it alone, and the remains do not stay.
+// TestPartial: no Envoy gets a part of the configuration: without a control plane the answer is Unavailable, and with one, it alone answers
+// Envoy, and the remains are removed.
 func TestPartial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := fresh(t)
@@ -133,7 +133,7 @@ func TestPartial(t *testing.T) {
 	})
 }
 
-// TestCommittedFirst: when the control plane hears that Envoy has acknowledged a change of what decides about access, the change is on disk.
+// TestCommittedFirst: a change of resources that control access is on disk before the control plane gets Envoy's acknowledgement.
 func TestCommittedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := newBubble(t)
@@ -160,7 +160,7 @@ func TestCommittedFirst(t *testing.T) {
 	})
 }
 
-// TestCoverageChecks: a missing part is not looked for again and again, and an acknowledgement shortens the wait for types that Envoy says it has.
+// TestCoverageChecks: a missing part is not looked for all the time, and an acknowledgement shortens the wait for types that Envoy lists.
 func TestCoverageChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := fresh(t)

@@ -18,9 +18,9 @@ const deltaMethod = "DeltaAggregatedResources"
 
 // delta is the dialect of delta xDS.
 type delta struct {
-	// asked are the types that Envoy has asked for on this stream.
+	// asked are the types that Envoy has requested on this stream.
 	asked map[string]bool
-	// given are the resources of the answers of the relay, by their nonces, until Envoy has taken or refused them. mu guards both.
+	// given are the resources of the answers of the relay, by their nonces, until Envoy has accepted or refused them. mu guards both.
 	mu    sync.Mutex
 	given map[string][]string
 }
@@ -64,8 +64,8 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 	return &frame{mem.BufferSlice{mem.SliceBuffer(b)}}, err
 }
 
-// note notes what the request acknowledges. If that is an answer of the relay, the request is changed so that the control plane does not
-// hear of it; empty is true if nothing else is in it.
+// note handles the acknowledgement in a request. If it acknowledges an answer of the relay, the request is changed so that the control
+// plane does not see that; empty is true if nothing else is in it.
 func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool, err error) {
 	nonce := q.GetResponseNonce()
 	if !strings.HasPrefix(nonce, localNonce) {
@@ -83,8 +83,8 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0, err
 }
 
-// taken notes what Envoy says of an answer of the relay. If it refuses a part, it counts all or nothing of the answer as its own, so the
-// rest is given to it again.
+// taken handles Envoy's acknowledgement or refusal of an answer of the relay. If Envoy refuses a part, it keeps all or nothing of the
+// answer, so the relay sends the rest again.
 func (d *delta) taken(s *session, typeURL, nonce string, refusal *rpcstatus.Status) error {
 	d.mu.Lock()
 	given := d.given[nonce]
@@ -135,8 +135,8 @@ func (d *delta) offer(s *session) error {
 	return nil
 }
 
-// replay gives Envoy what it asks for from the store, but nothing that it has. It notes in the request what Envoy has then. Without a
-// control plane, it also tells of what there is none: Envoy would wait for it.
+// replay sends Envoy the requested resources from the store, except for those it has. It adds to the request the versions that Envoy has
+// then. Without a control plane, it also lists the names that do not exist: Envoy would wait for them.
 func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first bool) error {
 	list, missing := asked(s.store, q, first)
 	if first && s.up == nil && len(list)+len(missing) == 0 {
@@ -161,8 +161,8 @@ func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first b
 	return d.give(s, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: q.GetTypeUrl(), Resources: list, RemovedResources: missing})
 }
 
-// asked returns what a request asks for of what is in the store. The first request of a type that names nothing asks for everything, as
-// one that names "*" does.
+// asked returns the resources of the store that a request asks for. The first request of a type without names asks for everything, like a
+// request for "*".
 func asked(store *lastgood.Store, q *discoveryv3.DeltaDiscoveryRequest, first bool) (list []*discoveryv3.Resource, missing []string) {
 	names := q.GetResourceNamesSubscribe()
 	if slices.Contains(names, "*") || first && len(names) == 0 {

@@ -30,13 +30,13 @@ type Modules interface {
 }
 
 const (
-	// moduleNonce begins the nonces of responses with filters whose modules have come late.
+	// moduleNonce begins the nonces of responses with filters whose modules arrived late.
 	moduleNonce = "wasm-module/"
-	// unfetched ends the versions of what stands in for a filter. The control plane does not know them, so it sends the filter again to an
-	// Envoy that says it has one.
+	// unfetched ends the versions of stand-in filters. The control plane does not know these versions, so it sends the filter again to an
+	// Envoy that lists one.
 	unfetched = "+unfetched"
-	// Shortest and longest pause before modules that could not be had are asked for again, and how long that may take. What takes longer
-	// is there at the next attempt.
+	// Shortest and longest pause before modules that could not be fetched are requested again, and how long that request may take. A module
+	// that takes longer is available at the next attempt.
 	firstFetch, lastFetch = 2 * time.Second, 5 * time.Minute
 	again                 = 100 * time.Millisecond
 	// waiting is how many responses about extensions may wait, and maxReason the length of the longest reason for a NACK.
@@ -48,41 +48,41 @@ type update struct {
 	nonce, version string
 	resources      []*discoveryv3.Resource
 	removed        []string
-	// whole says that resources are all that there are.
+	// whole says that resources are the complete list.
 	whole bool
 }
 
-// lack is a filter whose module could not be had.
+// lack is a filter whose module could not be fetched.
 type lack struct {
 	filter *extension.Filter
-	// resource is what the control plane wants, in the response with the nonce.
+	// resource is the control plane's resource, from the response with the nonce.
 	resource *discoveryv3.Resource
 	nonce    string
 	why      string
 }
 
-// extensions rewrites what one stream says of extensions. Its goroutine handles responses one after the other.
+// extensions rewrites the extensions of one stream. Its goroutine handles responses one after the other.
 type extensions struct {
 	session *session
 	modules Modules
-	// shortest is the shortest pause before modules that could not be had are asked for again.
+	// shortest is the shortest pause before modules that could not be fetched are requested again.
 	shortest time.Duration
-	ctx      context.Context // that of the stream
+	ctx      context.Context // the context of the stream
 	cancel   context.CancelFunc
 	started  sync.Once
 	done     sync.WaitGroup
 	queue    chan waitingFrame
-	// last is the newest response. Only the goroutine uses it, and answers, which counts those that it has made itself.
+	// last is the newest response, and answers counts the responses of the relay itself. Only the goroutine uses them.
 	last    *update
 	answers int
 
-	// accepted is the version that the control plane was last told to be in force, with State-of-the-World xDS. Only the goroutine that
-	// reads from Envoy uses it.
+	// accepted is the last version that the control plane received as the one in force, with State-of-the-World xDS. Only the goroutine
+	// that reads from Envoy uses it.
 	accepted string
 
 	mu    sync.Mutex
 	lacks map[string]*lack // by names
-	// late are the nonces of responses that the relay has made since, and those of the control plane for which they stand.
+	// late maps the nonces of the relay's later responses to the nonces of the control plane's responses that they complete.
 	late map[string]string
 }
 
@@ -113,13 +113,13 @@ func (e *extensions) stop() {
 	e.done.Wait()
 }
 
-// run handles responses, and asks again for modules that could not be had, until the stream ends.
+// run handles responses, and requests modules again that could not be fetched, until the stream ends.
 func (e *extensions) run() {
 	pause := e.shortest
 	for {
 		var retry <-chan time.Time
 		if e.lacking() {
-			retry = time.After(pause/2 + rand.N(pause)) // agents that lack the same module do not ask all at once
+			retry = time.After(pause/2 + rand.N(pause)) // so that agents without the same module do not all ask at once
 		}
 		var err error
 		select {
@@ -133,7 +133,7 @@ func (e *extensions) run() {
 			err = e.retry()
 		}
 		if err != nil {
-			return // the stream is broken; whoever reads from it hears so
+			return // the stream is broken; its reader gets the error
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (e *extensions) lacking() bool {
 	return len(e.lacks) > 0
 }
 
-// handle gives a response to Envoy.
+// handle sends a response to Envoy.
 func (e *extensions) handle(w waitingFrame) error {
 	u := e.session.dialect.update(w.data)
 	var filters []*extension.Filter
@@ -171,7 +171,7 @@ func (e *extensions) handle(w waitingFrame) error {
 	return e.send(u, good)
 }
 
-// fill rewrites the filters of a response. It returns those whose modules cannot be had in time, by their names.
+// fill rewrites the filters of a response. It returns the filters whose modules could not be fetched in time, by their names.
 func (e *extensions) fill(u *update, filters []*extension.Filter) map[string]*lack {
 	errs := make([]error, len(filters))
 	var fetches sync.WaitGroup
@@ -220,8 +220,8 @@ func withBody(r *discoveryv3.Resource, body *anypb.Any, version string) *discove
 	return with
 }
 
-// instead returns what Envoy is given instead of a filter whose module cannot be had: the last good version of the filter, or something that
-// stands in for it; nil if Envoy has that version.
+// instead returns the replacement for a filter whose module could not be fetched: the last good version of the filter, or the stand-in
+// filter; nil if Envoy has the last good version.
 func (e *extensions) instead(l *lack, whole bool) *discoveryv3.Resource {
 	name := l.resource.GetName()
 	earlier, _ := e.session.store.Named(extension.URL, []string{name})
@@ -239,7 +239,7 @@ func (e *extensions) instead(l *lack, whole bool) *discoveryv3.Resource {
 	return withBody(l.resource, body, l.resource.GetVersion()+unfetched)
 }
 
-// renew notes what a response of the control plane says. Nothing of what it says about the same filters earlier matters any more.
+// renew notes the content of a response of the control plane. It forgets the failures of earlier responses for the same filters.
 func (e *extensions) renew(u *update, lacks map[string]*lack) {
 	if u == nil {
 		return
@@ -260,7 +260,7 @@ func (e *extensions) renew(u *update, lacks map[string]*lack) {
 	maps.Copy(e.lacks, lacks)
 }
 
-// send gives a response to Envoy. When Envoy has acknowledged it, what is good of it is kept.
+// send sends a response to Envoy. When Envoy has acknowledged it, the good resources are stored.
 func (e *extensions) send(u *update, good []*discoveryv3.Resource) error {
 	b, err := proto.Marshal(e.session.dialect.message(u))
 	if err != nil {
@@ -280,7 +280,7 @@ func (e *extensions) send(u *update, good []*discoveryv3.Resource) error {
 	return s.down.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 
-// retry asks again for modules that could not be had, and gives Envoy the filters whose modules are at hand.
+// retry requests modules again that could not be fetched, and sends Envoy the filters whose modules are now available.
 func (e *extensions) retry() error {
 	e.mu.Lock()
 	list := slices.SortedFunc(maps.Values(e.lacks), func(a, b *lack) int { return strings.Compare(a.resource.GetName(), b.resource.GetName()) })
@@ -301,7 +301,7 @@ func (e *extensions) retry() error {
 	return nil
 }
 
-// had notes that a filter has its module, and reports whether that still matters.
+// had notes that a filter has its module, and reports whether the filter is still wanted.
 func (e *extensions) had(l *lack) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -313,7 +313,7 @@ func (e *extensions) had(l *lack) bool {
 	return true
 }
 
-// sendLate gives Envoy a filter whose module has come after the response of the control plane.
+// sendLate sends Envoy a filter whose module arrived after the response of the control plane.
 func (e *extensions) sendLate(l *lack, r *discoveryv3.Resource) error {
 	e.answers++
 	u := &update{nonce: fmt.Sprint(moduleNonce, e.answers), version: e.last.version, whole: e.last.whole, resources: []*discoveryv3.Resource{r}}
@@ -332,8 +332,8 @@ func (e *extensions) sendLate(l *lack, r *discoveryv3.Resource) error {
 	return e.send(u, []*discoveryv3.Resource{r})
 }
 
-// answer returns what the control plane is told when Envoy answers a response: the nonce of its own response, empty if that does not matter
-// any more, and what is wrong with it. That Envoy accepts what stands in for a filter is no acknowledgement of the filter.
+// answer returns the acknowledgement for the control plane when Envoy answers a response: the nonce of the control plane's own response,
+// empty if it is outdated, and the error. Envoy's acceptance of a stand-in filter is no acknowledgement of the filter.
 func (e *extensions) answer(nonce string, detail *rpcstatus.Status) (string, *rpcstatus.Status) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -349,7 +349,7 @@ func (e *extensions) answer(nonce string, detail *rpcstatus.Status) (string, *rp
 	if len(why) == 0 {
 		return nonce, detail
 	}
-	if detail != nil { // it may be about what stands in for a filter
+	if detail != nil { // it may be about a stand-in filter
 		why = append(why, "Envoy: "+detail.GetMessage())
 	}
 	text := strings.Join(why, "; ")
@@ -359,8 +359,8 @@ func (e *extensions) answer(nonce string, detail *rpcstatus.Status) (string, *rp
 	return nonce, &rpcstatus.Status{Code: int32(codes.Unavailable), Message: text}
 }
 
-// delta changes a request of delta xDS, if it is about extensions, so that the control plane hears what is in force. empty is true if
-// nothing is left to tell it.
+// delta changes a request of delta xDS about extensions, so that the control plane learns which of them are in force. empty is true if
+// nothing is left to report.
 func (e *extensions) delta(q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool) {
 	if q.GetTypeUrl() != extension.URL {
 		return false, false
@@ -372,7 +372,7 @@ func (e *extensions) delta(q *discoveryv3.DeltaDiscoveryRequest) (changed, empty
 	}
 	q.ResponseNonce, q.ErrorDetail = e.answer(nonce, detail)
 	if strings.HasPrefix(nonce, moduleNonce) && detail == nil && q.GetErrorDetail() != nil {
-		q.ResponseNonce = "" // the control plane has heard of the others
+		q.ResponseNonce = "" // the control plane has the acknowledgement of the others
 	}
 	if q.GetResponseNonce() == "" {
 		q.ErrorDetail = nil
@@ -397,7 +397,7 @@ func (e *extensions) want(names []string) {
 	maps.DeleteFunc(e.lacks, func(name string, _ *lack) bool { return !slices.Contains(names, name) })
 }
 
-// whole returns what is passed on of a request of State-of-the-World xDS, so that the control plane hears what is in force; nil for nothing.
+// whole returns the request of State-of-the-World xDS to pass on, so that the control plane learns the version in force; nil for none.
 func (e *extensions) whole(f *frame, q *discoveryv3.DiscoveryRequest) (*frame, error) {
 	if q.GetTypeUrl() != extension.URL {
 		return f, nil
@@ -406,13 +406,13 @@ func (e *extensions) whole(f *frame, q *discoveryv3.DiscoveryRequest) (*frame, e
 	e.want(q.GetResourceNames())
 	if nonce != "" {
 		if q.ResponseNonce, q.ErrorDetail = e.answer(nonce, detail); q.GetResponseNonce() == "" {
-			return nil, nil // there is a newer response, and the answer to that says the same again
+			return nil, nil // there is a newer response, and the answer to it reports the same again
 		}
 	}
 	lacking, stands := detail == nil && q.GetErrorDetail() != nil, strings.HasSuffix(version, unfetched)
 	switch {
 	case stands && !lacking && detail == nil && nonce != "":
-		return nil, nil // the modules have come meanwhile: likewise
+		return nil, nil // the modules have arrived since: likewise
 	case stands || lacking:
 		q.VersionInfo = e.accepted
 	case detail == nil:
@@ -425,7 +425,7 @@ func (e *extensions) whole(f *frame, q *discoveryv3.DiscoveryRequest) (*frame, e
 	return &frame{mem.BufferSlice{mem.SliceBuffer(b)}}, err
 }
 
-// usable returns the resources that Envoy can use: those of extensions only if their modules are at hand.
+// usable returns the resources that Envoy can use: extensions only if their modules are available.
 func (e *extensions) usable(typeURL string, list []*discoveryv3.Resource) []*discoveryv3.Resource {
 	if typeURL != extension.URL {
 		return list

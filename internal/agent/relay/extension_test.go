@@ -22,11 +22,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/wasm"
 )
 
-// modules are those that a test has made available, by their URLs.
+// modules are the modules that a test has made available, by their URLs.
 type modules struct {
 	mu    sync.Mutex
 	paths map[string]string
-	// asked, if it is set, is told of each module that is at hand, before it is returned.
+	// asked, if it is set, receives the URL of each available module before it is returned.
 	asked chan string
 }
 
@@ -89,7 +89,7 @@ func filters(t *testing.T, words string) (list []*discoveryv3.Resource) {
 	return list
 }
 
-// reads are extensions as Envoy gets them, as words such as a@1=file, or a@1=RBAC[] for what stands in for one.
+// reads are the extensions that Envoy gets, as words such as a@1=file, or a@1=RBAC[] for a stand-in filter.
 func reads(t *testing.T, list []*discoveryv3.Resource) string {
 	t.Helper()
 	words := make([]string, 0, len(list))
@@ -111,7 +111,7 @@ func reads(t *testing.T, list []*discoveryv3.Resource) string {
 	return strings.Join(words, " ")
 }
 
-// stays is what the store has of extensions.
+// stays are the extensions in the store.
 func (p *place) stays() string { p.Helper(); return reads(p.T, p.store.All(extension.URL)) }
 
 // conversation is a stream with delta xDS about extensions.
@@ -128,7 +128,7 @@ func (p *place) converse() *conversation {
 	return c
 }
 
-// gets checks what Envoy gets, and returns the nonce.
+// gets checks the next response to Envoy, and returns the nonce.
 func (c *conversation) gets(want string) string {
 	c.Helper()
 	a, err := c.stream.Recv()
@@ -139,7 +139,7 @@ func (c *conversation) gets(want string) string {
 	return a.GetNonce()
 }
 
-// acknowledges checks what the control plane hears when Envoy acknowledges a response.
+// acknowledges checks what the control plane receives when Envoy acknowledges a response.
 func (c *conversation) acknowledges(nonce, wantNonce, wantError string) {
 	c.Helper()
 	c.must(c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: extension.URL, ResponseNonce: nonce}))
@@ -149,8 +149,8 @@ func (c *conversation) acknowledges(nonce, wantNonce, wantError string) {
 	}
 }
 
-// TestModules: Envoy gets files. What has no module gets something that stands in for it, or stays as it was, and the control plane hears why.
-// When the module is there, Envoy gets the filter, and the control plane hears that, too.
+// TestModules: Envoy gets files. A filter without its module is replaced by a stand-in, or stays as it was, and the control plane receives
+// the reason. When the module is available, Envoy gets the filter, and the control plane learns that, too.
 func TestModules(t *testing.T) {
 	p := newPlace(t)
 	p.modules.set("one", "/1")
@@ -186,7 +186,7 @@ func TestModules(t *testing.T) {
 	}
 	p.must(c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: extension.URL, ResourceNamesUnsubscribe: []string{"d"}}))
 	take(p, p.deltas)
-	p.modules.set("four", "/4") // which nobody wants any more
+	p.modules.set("four", "/4") // which Envoy does not want any more
 	send("3", "", "b")
 	c.acknowledges(c.gets(""), "3", "")
 	if got := p.stays(); got != "a@2=/3 c@1=/2" {
@@ -224,7 +224,7 @@ func TestSlowModule(t *testing.T) {
 	c.acknowledges(c.gets("a@1+unfetched=RBAC[]"), "1", "a: slow is missing")
 }
 
-// TestModulesAlone: an Envoy that starts anew gets the filters whose modules are at hand, with a control plane and without.
+// TestModulesAlone: an Envoy that starts again gets the filters whose modules are available, with a control plane and without.
 func TestModulesAlone(t *testing.T) {
 	p := newPlace(t)
 	p.modules.set("one", "/1")
@@ -244,7 +244,7 @@ func TestModulesAlone(t *testing.T) {
 	c.gets("a@1=/1")
 }
 
-// TestWholeModules: the same with State-of-the-World xDS, whose versions tell the control plane what was in force last.
+// TestWholeModules: the same with State-of-the-World xDS, in whose versions the control plane sees which one was in force last.
 func TestWholeModules(t *testing.T) {
 	p := newPlace(t)
 	p.modules.set("one", "/1")
@@ -260,7 +260,7 @@ func TestWholeModules(t *testing.T) {
 		}
 		p.answers <- a
 	}
-	// exchange checks what Envoy gets, and what the control plane hears when Envoy acknowledges that.
+	// exchange checks the next response to Envoy, and what the control plane receives when Envoy acknowledges it.
 	exchange := func(want, version, nonce, reason string) {
 		t.Helper()
 		a, err := s.Recv()

@@ -216,7 +216,7 @@ func (b *bubble) openUntil(ctx context.Context, has string) envoyStream {
 	return s
 }
 
-// asked returns the next stream of the control plane, and what it is asked first.
+// asked returns the next stream of the control plane, and its first request.
 func (b *bubble) asked() (controlStream, string) {
 	b.Helper()
 	s := <-b.streams
@@ -240,7 +240,7 @@ func (b *bubble) exchange(c controlStream, e envoyStream, nonce, words string, r
 	}
 }
 
-// given checks what Envoy is given from the store.
+// given checks the response that Envoy gets from the store.
 func (b *bubble) given(e envoyStream, want string) {
 	b.Helper()
 	if a, err := e.Recv(); err != nil || says(a) != want || !strings.HasPrefix(a.GetNonce(), localNonce) {
@@ -256,8 +256,8 @@ func (b *bubble) ended(e envoyStream) {
 	}
 }
 
-// TestHourAlone: the control plane is gone for an hour. The certificate expires meanwhile, and the token is missing for a while. The relay
-// tries again at bounded intervals, serves what it keeps to an Envoy that starts anew, and connects once when it can.
+// TestHourAlone: the control plane is gone for an hour, in which the certificate expires, and the token is missing for a while. The relay
+// tries again at bounded intervals, serves the kept configuration to an Envoy that starts again, and connects once when it can.
 func TestHourAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := newBubble(t)
@@ -280,7 +280,7 @@ func TestHourAlone(t *testing.T) {
 		b.pass(10 * time.Minute)
 		b.must(e.CloseSend())
 		began := time.Now()
-		e = b.open("") // Envoy starts anew
+		e = b.open("") // Envoy starts again
 		b.given(e, "a@1 b@1 removed []")
 		if took := time.Since(began); took != 0 {
 			t.Errorf("an Envoy that starts anew is given what is kept after %v", took)
@@ -309,7 +309,7 @@ func TestHourAlone(t *testing.T) {
 	})
 }
 
-// checkPauses checks the times between attempts of an agent that has been alone for long, except for those without a token.
+// checkPauses checks the times between attempts of an agent that has been alone for long, except for attempts without a token.
 func checkPauses(t *testing.T, dials []time.Time) {
 	t.Helper()
 	long := 0
@@ -327,8 +327,8 @@ func checkPauses(t *testing.T, dials []time.Time) {
 	}
 }
 
-// TestFlapping: the control plane takes streams and ends them at once, before it has answered or after. The relay asks it less and less
-// often, serves what it keeps meanwhile, and forgets neither that nor what Envoy asks for.
+// TestFlapping: the control plane accepts streams and ends them at once, before it has answered or after. The relay asks it less and less
+// often, serves the kept configuration, and forgets neither that nor Envoy's requests.
 func TestFlapping(t *testing.T) {
 	for name, answers := range map[string]bool{"before an answer": false, "after an answer": true} {
 		t.Run(name, func(t *testing.T) {

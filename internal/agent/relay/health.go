@@ -17,15 +17,15 @@ type Health struct {
 	Reason  string
 }
 
-// announcement is what all streams report. Its zero value says nothing yet.
+// announcement is the health that all streams report. Its zero value reports nothing yet.
 type announcement struct {
 	mu      sync.Mutex
 	health  Health
 	known   bool
-	changed chan struct{} // is closed when there is another one; nil if nobody waits
+	changed chan struct{} // is closed at the next change; nil if no stream waits
 }
 
-// get returns the present health, whether it is known, and what is closed when it changes.
+// get returns the present health, whether it is known, and a channel that is closed when it changes.
 func (a *announcement) get() (h Health, known bool, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -35,7 +35,7 @@ func (a *announcement) get() (h Health, known bool, changed <-chan struct{}) {
 	return a.health, a.known, a.changed
 }
 
-// Health returns what the streams report, and whether they report anything.
+// Health returns the reported health, and whether the streams report any.
 func (r *Relay) Health() (h Health, known bool) {
 	h, known, _ = r.health.get()
 	return h, known
@@ -56,8 +56,8 @@ func (r *Relay) Report(h Health) {
 	}
 }
 
-// tellHealth reports the health of the workload on the stream, as soon as Envoy's first request has been passed on: that says whose
-// stream it is.
+// tellHealth reports the health of the workload on the stream, as soon as Envoy's first request has been passed on: that request identifies
+// the proxy.
 func (s *session) tellHealth(ctx context.Context, a *announcement) {
 	select {
 	case <-s.begun:
@@ -79,7 +79,7 @@ func (s *session) tellHealth(ctx context.Context, a *announcement) {
 	}
 }
 
-// failure is what a report says of a workload that is not healthy; nil if it is.
+// failure is the error of a report about an unhealthy workload; nil if it is healthy.
 func (h Health) failure() *rpcstatus.Status {
 	if h.Healthy {
 		return nil

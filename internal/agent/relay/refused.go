@@ -14,11 +14,11 @@ import (
 // itself, and the control plane sends the missing ones and receives Envoy's answer.
 var errRefused = errors.New("Envoy refuses a part of the last known good configuration: open another stream and say what is there")
 
-// errAgain ends a stream after Envoy has refused something that it may accept by now.
+// errAgain ends a stream after Envoy has refused a resource that it may accept by now.
 var errAgain = errors.New("Envoy has refused what it may take by now: open another stream")
 
 const (
-	// The shortest and longest pause before what Envoy has refused is given to it again.
+	// The shortest and longest pause before a refused resource is sent to Envoy again.
 	firstAgain, lastAgain = 2 * time.Second, 2 * time.Minute
 	// busy is a part of Envoy's error about a listener whose port another process has.
 	busy = "cannot bind"
@@ -69,7 +69,7 @@ func (s *session) refuses(typeURL, why string) {
 	s.retry = time.AfterFunc(pause, func() { s.end(errAgain) })
 }
 
-// setAside removes from the store what Envoy refuses of resources that it was given from there, and returns the others.
+// setAside removes the refused ones of the given resources from the store, and returns the others.
 func (s *session) setAside(typeURL, why string, given []string) (rest []string) {
 	bad := blamed(why, given)
 	s.log.Warn("Envoy refuses a part of the last known good configuration, which is set aside", "type", typeURL, "resources", len(bad), "of", len(given), "error", why)
@@ -77,7 +77,7 @@ func (s *session) setAside(typeURL, why string, given []string) (rest []string) 
 	return slices.DeleteFunc(slices.Clone(given), func(name string) bool { return slices.Contains(bad, name) })
 }
 
-// blamed returns the names of those resources that Envoy refuses with a reason, which names each before a colon: all of them if it names none.
+// blamed returns the names of the refused resources. Envoy's reason has each before a colon; if it has none, all may be to blame.
 func blamed(why string, names []string) (list []string) {
 	text := " " + strings.NewReplacer("\n", " ", "\t", " ").Replace(why)
 	for _, name := range names {

@@ -17,9 +17,9 @@ func refuse(a *discoveryv3.DeltaDiscoveryResponse, why string) *discoveryv3.Delt
 	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: a.GetTypeUrl(), ResponseNonce: a.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: why}}
 }
 
-// TestRefusedIsSaid: an Envoy that refuses a part of the last known good configuration says to the control plane itself, on another stream, what
-// it has. The rest is given to it there, and the control plane hears the refusal of its own response. The refused part is asked for again, with
-// growing pauses, until Envoy takes it.
+// TestRefusedIsSaid: an Envoy that refuses a part of the last known good configuration lists its resources to the control plane itself, on
+// another stream. It gets the rest there, and the control plane receives the refusal of its own response. The refused part is requested
+// again, with growing pauses, until Envoy accepts it.
 func TestRefusedIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := newBubble(t)
@@ -70,7 +70,7 @@ func TestRefusedIsSaid(t *testing.T) {
 	})
 }
 
-// TestRefusedForGood: new content that Envoy refuses is not asked for again on another stream, unless another process has its port.
+// TestRefusedForGood: new content that Envoy refuses is not requested again on another stream, unless another process has its port.
 func TestRefusedForGood(t *testing.T) {
 	for why, again := range map[string]bool{"Error adding/updating listener(s) l: no such filter": false, "Error adding/updating listener(s) l: cannot bind '127.0.0.1:1': Address already in use": true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestRefusedAlone: without a control plane Envoy is given the rest at once, so that it serves, and the refused part again later.
+// TestRefusedAlone: without a control plane Envoy gets the rest at once, so that it serves, and the refused part again later.
 func TestRefusedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := newBubble(t)

@@ -1,30 +1,30 @@
-// Package relay passes Envoy's xDS stream on to the control plane. Envoy speaks plain gRPC on a unix socket that only its user can
-// open; the relay speaks TLS, or plaintext where it is told to, and shows who the agent is.
+// Package relay passes Envoy's xDS stream on to the control plane. Envoy speaks plain gRPC on a unix socket that only its user can open;
+// the relay speaks TLS, or plaintext where it is configured, and authenticates as the agent.
 //
-// It keeps what Envoy acknowledges as the last known good configuration (package lastgood). As soon as that is complete (coverage), an Envoy that
-// starts again is given it at once, and the control plane receives Envoy's versions, so that it sends only differences. While the control plane
-// cannot be reached, the relay answers from the last known good configuration alone, if that is complete, and tries to reach the control plane
-// again, with growing pauses (backoff). Changes of what decides about access are on disk before the control plane hears that Envoy has
-// acknowledged them.
+// It keeps what Envoy acknowledges as the last known good configuration (package lastgood). As soon as that is complete (coverage), the
+// relay sends it at once to an Envoy that starts again, and the control plane receives Envoy's versions, so that it sends only differences.
+// While the control plane cannot be reached, the relay answers from the last known good configuration alone, if that is complete, and tries
+// to reach the control plane again, with growing pauses (backoff). Changes of resources that control access are on disk before the control
+// plane receives Envoy's acknowledgement of them.
 //
 // If Envoy refuses a resource of the last known good configuration (refused), the resource is set aside, and the relay ends Envoy's stream. On
 // the next stream Envoy lists its resources itself, and the control plane sends the missing one and receives Envoy's refusal. Without a control
 // plane Envoy gets the other resources at once, and the refused one again, with growing pauses. A listener whose port another process has is
 // requested again in the same way.
 //
-// That is also done between two streams that the control plane ends at once. As soon as it can be reached, the relay ends
-// Envoy's stream. Envoy then opens another one and says itself what it has.
+// The relay does the same between two streams that the control plane ends at once. As soon as the control plane can be reached, the relay
+// ends Envoy's stream. Envoy then opens another one and lists its resources itself.
 //
 // Envoy acknowledges some resources before it uses them: it is still warming them. Connections that were opened before a change of a listener
 // keep its former filters until Envoy has drained them. The relay asks Envoy for both, and reports them to the control plane (applied).
 //
-// Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
-// of types that are not kept pass through unread; what the control plane sends is passed on as it is, in order. A side that does
-// not read holds back the other one. The control plane learns what is warming before it learns that Envoy has acknowledged it.
+// Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages of
+// types that are not kept pass through unread; responses of the control plane are passed on unchanged, in order. A side that does not read
+// holds back the other one. The control plane learns which resources are warming before it learns that Envoy has acknowledged them.
 //
-// The exception are extensions whose module is somewhere else: it is fetched (package wasm), and Envoy is given a file of the host. Until it is
-// there, all other types flow. If it cannot be had, Envoy keeps the last good version of the extension or is given something that stands in for it,
-// the control plane is sent a NACK that says why, and the agent tries again. Pull secrets come neither to Envoy nor into a file.
+// The exception are extensions with a remote module: the relay fetches it (package wasm), and sends Envoy a file of the host. Until it is
+// there, all other types flow. If the fetch fails, Envoy keeps the last good version of the extension or gets a stand-in filter, the
+// control plane gets a NACK with the reason, and the agent tries again. Pull secrets reach neither Envoy nor a file.
 //
 // Trust bundles are for the agent itself: the relay asks for them on Envoy's stream, and Envoy does not see them. The relay also reports
 // the health of the workload: on each stream, after the first request and whenever it changes.
@@ -57,7 +57,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// Options are what a relay works with.
+// Options are the parameters of a relay.
 type Options struct {
 	Dialer *upstream.Dialer
 	// Store keeps the last known good configuration.
@@ -66,7 +66,7 @@ type Options struct {
 	Modules Modules
 	// Trust takes the roots of trust bundles, as PEM, and says why one cannot be used; nil if the control plane is not asked for them.
 	Trust func(texts []string) error
-	// Warming asks Envoy what it has received and does not use yet; nil if there is no Envoy to ask.
+	// Warming asks Envoy which resources it has received and does not use yet; nil if there is no Envoy to ask.
 	Warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
 	// Draining asks Envoy for connections that still use former versions of listeners; nil if there is no Envoy to ask.
 	Draining func(ctx context.Context) (envoy.Draining, error)
@@ -82,20 +82,20 @@ type Relay struct {
 	warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
 	drains  func(ctx context.Context) (envoy.Draining, error)
 	log     *slog.Logger
-	// fetchPause is the shortest pause before modules that could not be had are asked for again.
+	// fetchPause is the shortest pause before modules that could not be fetched are requested again.
 	fetchPause time.Duration
 	// retries decides when refused resources are sent to Envoy again.
 	retries retries
-	// backoff tells when the control plane may be asked again.
+	// backoff decides when to try to reach the control plane again.
 	backoff backoff
 	// trying is held while a stream that is served from the last known good configuration tries to reach the control plane.
 	trying sync.Mutex
-	// lost is since when the control plane cannot be reached; nil while it can.
+	// lost is when the control plane became unreachable; nil while it can be reached.
 	lost atomic.Pointer[time.Time]
-	// spare is a connection that has come about while the last known good configuration was served, for the next stream; nil if there is
+	// spare is a connection that was established while the last known good configuration was served, for the next stream; nil if there is
 	// none. Making another one could take longer than connecting.
 	spare atomic.Pointer[upstream.Connection]
-	// health is what the streams report of the workload.
+	// health is the health of the workload that the streams report.
 	health announcement
 }
 
@@ -116,21 +116,21 @@ func (r *Relay) Stale() (since time.Time, stale bool) {
 func (r *Relay) Kept() lastgood.State { return r.store.State() }
 
 const (
-	// connecting is how long a connection may take before the last known good configuration is served. Envoy may have nothing meanwhile.
+	// connecting is how long a connection may take before the last known good configuration is served. Until then Envoy may have nothing.
 	connecting = time.Second
-	// The shortest and longest pause between attempts to reach the control plane while the last known good configuration is served, and
-	// how long one may take.
+	// The shortest and longest pause between attempts to reach the control plane while the last known good configuration is served, and how
+	// long one attempt may take.
 	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 	attempt               = 5 * time.Second
-	// lastDropped is the longest pause after a stream that the control plane has ended at once. One that starts refuses streams until it has
-	// read its configuration, which takes no longer than that as a rule.
+	// lastDropped is the longest pause after a stream that the control plane has ended at once. A control plane that starts refuses streams
+	// until it has read its configuration, which takes no longer than that as a rule.
 	lastDropped = 3 * time.Second
 )
 
-// lasting is after which time a stream counts as accepted although nothing was received.
+// lasting is how long a stream must last to count as accepted although nothing was received.
 const lasting = time.Second
 
-// aloneHeader is the metadata of a stream that tells the control plane for how long the agent could not reach any.
+// aloneHeader is the metadata of a stream with the time for which the agent could not reach any control plane.
 const aloneHeader = "pilot-alone-for"
 
 // window is how many bytes Envoy may send before they are read.
@@ -216,7 +216,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	defer up.close()
 	s.up = up
 	began := time.Now()
-	// A client that reconnects and has everything is sent nothing, so a stream that lasts counts as one that was answered.
+	// A client that reconnects and has everything receives nothing, so a stream that lasts counts as one that was answered.
 	var once sync.Once
 	reached := func() { once.Do(func() { r.reached(up.conn) }) }
 	lasts := time.AfterFunc(lasting, func() { r.backoff.lasted(); reached() })
@@ -289,7 +289,7 @@ func (r *Relay) tryAgain(ctx context.Context) bool {
 	return false
 }
 
-// reachable reports whether a connection to the control plane comes about, and keeps it for the next stream.
+// reachable reports whether a connection to the control plane can be established, and keeps it for the next stream.
 func (r *Relay) reachable(ctx context.Context) bool {
 	conn, err := r.dialer.Dial()
 	if err != nil {
@@ -309,7 +309,7 @@ func (r *Relay) reachable(ctx context.Context) bool {
 	return ready
 }
 
-// connected waits until a connection has come about or failed.
+// connected waits until a connection is established or has failed.
 func connected(ctx context.Context, conn *upstream.Connection) bool {
 	conn.Connect()
 	for {
@@ -347,7 +347,7 @@ func (r *Relay) unreachable(err error) error {
 // frame is a message that is not read.
 type frame struct{ data mem.BufferSlice }
 
-// raw is a codec that leaves messages as they are. It has the name of protobuf's, which is in the content type.
+// raw is a codec that leaves messages as they are. It has the name of the protobuf codec, which is in the content type.
 type raw struct{}
 
 // Marshal implements encoding.CodecV2.
@@ -359,7 +359,7 @@ func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	return f.data, nil
 }
 
-// Unmarshal implements encoding.CodecV2. The message is released by who sends it.
+// Unmarshal implements encoding.CodecV2. The sender of the message releases it.
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)
 	if !ok {

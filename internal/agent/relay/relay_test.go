@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long anything may take to come.
+// patience is how long a test waits for anything.
 const patience = 20 * time.Second
 
 const secretURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
@@ -45,11 +45,11 @@ type place struct {
 	address string
 	envoy   *grpc.ClientConn
 	control *grpc.Server
-	// What the control plane has been asked, and what it answers next. A control plane has one stream at a time.
+	// The requests that the control plane has received, and its next answers. A control plane has one stream at a time.
 	deltas  chan *discoveryv3.DeltaDiscoveryRequest
 	wholes  chan *discoveryv3.DiscoveryRequest
 	answers chan proto.Message
-	// alone is what the last stream told of the time without a control plane.
+	// alone is the time without a control plane that the last stream reported.
 	alone atomic.Value
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 }
@@ -216,7 +216,7 @@ func (p *place) keep(words string) {
 // kept are the clusters in the store.
 func (p *place) kept() string { return written(p.store.All(clusterURL)) }
 
-// asks is a request in words.
+// asks returns a request in words.
 func asks(q *discoveryv3.DeltaDiscoveryRequest) string {
 	var has []string
 	for name, version := range q.GetInitialResourceVersions() {
@@ -226,12 +226,12 @@ func asks(q *discoveryv3.DeltaDiscoveryRequest) string {
 	return fmt.Sprintf("subscribe %v unsubscribe %v has %v nonce %q", q.GetResourceNamesSubscribe(), q.GetResourceNamesUnsubscribe(), has, q.GetResponseNonce())
 }
 
-// says is a response in words.
+// says returns a response in words.
 func says(a *discoveryv3.DeltaDiscoveryResponse) string {
 	return fmt.Sprintf("%s removed %v", written(a.GetResources()), a.GetRemovedResources())
 }
 
-// TestDelta: what Envoy acknowledges is kept, what it refuses is not, and what is removed or not subscribed to any more goes. Messages of
+// TestDelta: resources that Envoy acknowledges are kept, refused ones are not, and removed or unsubscribed ones are dropped. Messages of
 // other types pass through.
 func TestDelta(t *testing.T) {
 	p := newPlace(t)
@@ -273,7 +273,7 @@ func TestDelta(t *testing.T) {
 	}
 }
 
-// TestFreshEnvoy: an Envoy that starts anew is given what is kept, and the control plane is told so. It hears nothing of what Envoy says of that.
+// TestFreshEnvoy: an Envoy that starts again gets the kept resources, and the control plane gets their versions, but not Envoy's acknowledgement.
 func TestFreshEnvoy(t *testing.T) {
 	p := newPlace(t)
 	p.keep("a@1 b@1 c@1")
@@ -300,7 +300,7 @@ func TestFreshEnvoy(t *testing.T) {
 	if got := p.kept(); got != "a@1 b@2" {
 		t.Error(got)
 	}
-	// Envoy says itself what it has when it opens another stream.
+	// Envoy lists its resources itself when it opens another stream.
 	s = p.connect()
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL, InitialResourceVersions: map[string]string{"a": "1"}}))
 	if got := asks(take(p, p.deltas)); got != `subscribe [] unsubscribe [] has [a@1] nonce ""` {
@@ -379,8 +379,8 @@ func whole(t *testing.T, typeURL, nonce, names string) *discoveryv3.DiscoveryRes
 	return a
 }
 
-// TestWholeState: what Envoy acknowledges with State-of-the-World xDS is kept, and nothing else. Clusters that a response leaves out go, and
-// so do assignments that Envoy does not ask for any more.
+// TestWholeState: resources that Envoy acknowledges with State-of-the-World xDS are kept, and nothing else. Clusters that a response leaves
+// out are dropped, and so are assignments that Envoy does not request any more.
 func TestWholeState(t *testing.T) {
 	p := newPlace(t)
 	s := p.connectWhole()
@@ -413,7 +413,7 @@ func TestWholeState(t *testing.T) {
 	}
 }
 
-// TestWholeStateAlone: without a control plane Envoy is given what is kept, once. The endpoints of a cluster of which nothing is kept are none.
+// TestWholeStateAlone: without a control plane Envoy gets the kept resources, once. A cluster without kept endpoints gets an empty assignment.
 func TestWholeStateAlone(t *testing.T) {
 	p := newPlace(t)
 	p.keep("a c")
@@ -455,7 +455,7 @@ func TestNameOf(t *testing.T) {
 	}
 }
 
-// told waits until the control plane is told the health of the workload, among other requests.
+// told waits until the control plane receives the health of the workload, among other requests.
 func told[Q interface {
 	GetTypeUrl() string
 	GetErrorDetail() *rpcstatus.Status
@@ -468,7 +468,7 @@ func told[Q interface {
 	}
 }
 
-// TestHealth: each stream reports the health of the workload, after the request that says whose stream it is, and whenever it changes.
+// TestHealth: each stream reports the health of the workload, after the request that identifies the proxy, and whenever it changes.
 func TestHealth(t *testing.T) {
 	p := newPlace(t)
 	p.relay.Report(Health{Reason: "not yet"})

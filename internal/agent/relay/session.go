@@ -33,7 +33,7 @@ func kept(typeURL string) bool {
 	return false
 }
 
-// readable reads a message. One that cannot be read is passed on: who gets it judges it.
+// readable reads a message. The relay passes an unreadable one on, and its receiver judges it.
 func readable(data []byte, m proto.Message) bool { return proto.Unmarshal(data, m) == nil }
 
 // session is one stream of Envoy.
@@ -49,20 +49,20 @@ type session struct {
 	// retries decides when refused resources are sent to Envoy again, and ends is why the relay ends the stream itself; nil if it does not.
 	retries *retries
 	ends    atomic.Pointer[error]
-	// failed receives why the stream cannot go on while there is no control plane.
+	// failed receives the error for which the stream ends while there is no control plane.
 	failed  chan error
 	dialect dialect
-	// extensions rewrites what is said of extensions.
+	// extensions rewrites the messages about extensions.
 	extensions *extensions
-	// begun is closed, and passed set, when Envoy's first request has been passed on, which says whose stream it is. Only the goroutine that
+	// begun is closed, and passed set, when Envoy's first request has been passed on, which identifies the proxy. Only the goroutine that
 	// reads from Envoy uses passed.
 	begun  chan struct{}
 	passed bool
 	// answers counts the responses that the relay has made.
 	answers atomic.Int64
 
-	// trust takes the roots of trust bundles; nil if there are none to ask for. trusted is the version that was accepted last. Only the
-	// goroutine that reads from the control plane uses it.
+	// trust accepts the roots of trust bundles; nil if the control plane is not asked for them. trusted is the version that was accepted
+	// last. Only the goroutine that reads from the control plane uses it.
 	trust   func([]string) error
 	trusted string
 
@@ -76,22 +76,22 @@ type session struct {
 // response is a response of a type that is kept.
 type response struct {
 	typeURL, nonce string
-	// names are the resources that it is about, and more is set if further ones of its type follow.
+	// names are the resources that it is about, and more is set if further parts of its type follow.
 	names []string
 	more  bool
-	// accept takes it in when Envoy has acknowledged it.
+	// accept stores it when Envoy has acknowledged it.
 	accept func()
 }
 
-// dialect is what delta xDS and State-of-the-World xDS do differently.
+// dialect has the differences between delta xDS and State-of-the-World xDS.
 type dialect interface {
-	// request handles a request of Envoy, and returns what is passed on; nil for nothing.
+	// request handles a request of Envoy, and returns the request to pass on; nil for none.
 	request(s *session, f *frame) (*frame, error)
 	// response reads a response of the control plane; false if the type is not kept.
 	response(s *session, data []byte) (response, bool)
 	// offer sends refused resources of the last known good configuration to Envoy again.
 	offer(s *session) error
-	// update reads a response that the relay does not just pass on; nil if it cannot be read. message writes one about extensions.
+	// update reads a response that the relay may change; nil if it cannot be read. message writes one about extensions.
 	update(data []byte) *update
 	message(u *update) proto.Message
 	// own writes a request of the relay itself.
@@ -102,9 +102,9 @@ type dialect interface {
 type question struct {
 	typeURL string
 	names   []string
-	// nonce is that of the response that is answered; empty for none. version is that of the last good response.
+	// nonce is the nonce of the answered response; empty for none. version is the version of the last good response.
 	nonce, version string
-	// failure is what is wrong; nil for nothing.
+	// failure is the error of a NACK or a report; nil for none.
 	failure *rpcstatus.Status
 }
 
@@ -122,24 +122,24 @@ func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
 	return s
 }
 
-// readEnvoy handles what Envoy sends until the stream ends. If the control plane takes no more, receiving from it says why.
+// readEnvoy handles Envoy's requests until the stream ends. If sending to the control plane fails, receiving from it returns the reason.
 func (s *session) readEnvoy() {
 	for {
 		var f frame
 		if err := s.down.RecvMsg(&f); err != nil {
 			if s.up != nil && errors.Is(err, io.EOF) {
 				s.sending.Lock()
-				_ = s.up.CloseSend() // receiving from it says why it fails
+				_ = s.up.CloseSend() // receiving from it returns the reason of a failure
 				s.sending.Unlock()
 			}
-			s.failed <- nil // nobody is there to be served
+			s.failed <- nil // there is no Envoy to serve
 			return
 		}
 		if err := s.fromEnvoy(&f); err != nil {
 			if errors.Is(err, errRefused) {
 				s.end(err)
 			}
-			s.failed <- err // which nobody reads if there is a control plane
+			s.failed <- err // which is not read if there is a control plane
 			return
 		}
 	}
@@ -162,7 +162,7 @@ func (s *session) fromEnvoy(f *frame) error {
 	return err
 }
 
-// begin does what waits for the first request that is passed on.
+// begin starts the work that waits for the first request that is passed on.
 func (s *session) begin() error {
 	close(s.begun)
 	if err := s.askForTrust(); err != nil {
@@ -187,7 +187,7 @@ func (s *session) tell(q question) error {
 	return s.toControlPlane(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 
-// fromControlPlane passes a response on. One about extensions may have to wait for modules, which holds back no others.
+// fromControlPlane passes a response on. A response about extensions may have to wait for modules, which holds back no others.
 func (s *session) fromControlPlane(f *frame) error {
 	whole := f.data.MaterializeToBuffer(mem.DefaultBufferPool()) // a copy only if it came in several parts
 	defer whole.Free()
@@ -226,7 +226,7 @@ func (s *session) waits() bool {
 	return len(s.pending[clusterURL])+len(s.pending[listenerURL]) > 0
 }
 
-// answered returns the response that Envoy answers; false if it is not of a type that is kept. Earlier ones of the type are forgotten: with
+// answered returns the response that Envoy answers; false if its type is not kept. Earlier ones of the type are forgotten: with
 // State-of-the-World xDS, an Envoy that was warming clusters answers the last one alone.
 func (s *session) answered(typeURL, nonce string) (r response, ok bool) {
 	s.mu.Lock()
@@ -264,8 +264,8 @@ func textField(data []byte, of protowire.Number) string {
 	return ""
 }
 
-// acknowledged takes in what a response said, or leaves it if Envoy has refused it: refusal says why then. The control plane hears first what
-// Envoy does not use yet, and hears of nothing that is not on disk although it must be.
+// acknowledged stores the resources of a response, or drops them if Envoy has refused it, with the reason in refusal. Before the control
+// plane gets the acknowledgement, it learns which resources Envoy does not use yet, and resources that control access are on disk.
 func (s *session) acknowledged(typeURL, nonce string, refusal *rpcstatus.Status) error {
 	r, ok := s.answered(typeURL, nonce)
 	if !ok {
@@ -295,7 +295,7 @@ func (s *session) answer(m proto.Message) error {
 // nonce returns the nonce of the next response that the relay makes.
 func (s *session) nonce() string { return fmt.Sprint(localNonce, s.answers.Add(1)) }
 
-// stop ends what the stream has begun.
+// stop ends the timers and goroutines of the stream.
 func (s *session) stop() {
 	s.mu.Lock()
 	if s.retry != nil {

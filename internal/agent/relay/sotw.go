@@ -23,8 +23,8 @@ const (
 
 // wholeState is the dialect of State-of-the-World xDS.
 type wholeState struct {
-	// mu guards the following: names are what Envoy asks for, by type. sent are the types that the relay has answered from the store for
-	// these names, and given the resources of its answers, by their nonces, until Envoy has taken or refused them.
+	// mu guards the following: names are the names that Envoy requests, by type. sent are the types that the relay has answered from the
+	// store for these names, and given the resources of its answers, by their nonces, until Envoy has accepted or refused them.
 	mu    sync.Mutex
 	names map[string][]string
 	sent  map[string]bool
@@ -74,7 +74,7 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	return nil, w.replay(s, typeURL, names, nil)
 }
 
-// taken notes what Envoy says of an answer of the relay. If it refuses a part, the rest is given to it again.
+// taken handles Envoy's acknowledgement or refusal of an answer of the relay. If Envoy refuses a part, the relay sends the rest again.
 func (w *wholeState) taken(s *session, typeURL, nonce string, refusal *rpcstatus.Status) {
 	w.mu.Lock()
 	given := w.given[nonce]
@@ -108,7 +108,7 @@ func (w *wholeState) offer(s *session) error {
 	return nil
 }
 
-// replay answers Envoy's request from the store. It also returns the resources that the store has set aside.
+// replay answers Envoy's request from the store, and adds the resources of aside.
 func (w *wholeState) replay(s *session, typeURL string, names []string, aside []*discoveryv3.Resource) error {
 	all := typeURL == clusterURL || typeURL == listenerURL
 	list, missing := s.store.Named(typeURL, names)
@@ -156,7 +156,7 @@ func (*wholeState) update(data []byte) *update {
 	return u
 }
 
-// message implements dialect. A client that was given something else than the control plane wants has another version.
+// message implements dialect. The version shows if a resource differs from the control plane's, such as a stand-in filter.
 func (*wholeState) message(u *update) proto.Message {
 	a := &discoveryv3.DiscoveryResponse{TypeUrl: extension.URL, VersionInfo: u.version, Nonce: u.nonce}
 	for _, r := range u.resources {

@@ -9,7 +9,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 )
 
-// trustURL is the type of what Istio's control plane tells agents: a ProxyConfig that has a trust bundle, and nothing else.
+// trustURL is the type of resource in which Istio's control plane sends agents trust bundles: a ProxyConfig with nothing else.
 const trustURL = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig"
 
 // askForTrust asks for trust bundles.
@@ -20,7 +20,7 @@ func (s *session) askForTrust() error {
 	return s.tell(question{typeURL: trustURL})
 }
 
-// takeTrust takes a trust bundle, or rejects it. The last good one stays in force then.
+// takeTrust applies a trust bundle, or rejects it. The last good one stays in force then.
 func (s *session) takeTrust(data []byte) error {
 	u := s.dialect.update(data)
 	if u == nil {
@@ -49,7 +49,7 @@ func (s *session) takeTrust(data []byte) error {
 	return s.tell(question{typeURL: trustURL, nonce: u.nonce, version: s.trusted, failure: reject(why)})
 }
 
-// reject is why a response is rejected; nil if it is not.
+// reject is the error with which a response is rejected; nil if it is accepted.
 func reject(why string) *rpcstatus.Status {
 	if why == "" {
 		return nil

@@ -12,7 +12,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 )
 
-// trusted are the roots that the relay was told to trust.
+// trusted are the roots that the relay has received last.
 type trusted struct {
 	mu    sync.Mutex
 	texts []string

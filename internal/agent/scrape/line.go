@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a line is.
+// kind is the kind of a line.
 type kind int
 
 const (
@@ -43,7 +43,7 @@ type exemplar struct {
 	value, time []byte // the time is empty if there is none
 }
 
-// errLine reports a line that is not of the format.
+// errLine reports a line that is not valid in the format.
 var errLine = errors.New("not a line of the format")
 
 // Limits of a sample: its labels, and its time in milliseconds, which is exact as a number of seconds as well.
@@ -123,7 +123,7 @@ func (l line) withTime(text []byte) (line, error) {
 	return l, nil
 }
 
-// withExemplar parses the end of a line of OpenMetrics: seconds and an exemplar, both of which may be missing.
+// withExemplar parses the end of a line of OpenMetrics: seconds and an exemplar, each optional.
 func (l line) withExemplar(text []byte) (line, error) {
 	if len(text) > 0 && text[0] != '#' {
 		var seconds float64
@@ -232,7 +232,7 @@ func escapesValid(text []byte) bool {
 	return true
 }
 
-// cutName parses the name of a metric or, without colons, that of a label.
+// cutName parses the name of a metric or, without colons, the name of a label.
 func cutName(text []byte, colon bool) (name, rest []byte) {
 	i := 0
 	for i < len(text) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Limits of what is read of one target.
+// Limits of the answer of one target.
 const (
 	maxLine   = 64 << 10
 	maxBytes  = 64 << 20
@@ -19,10 +19,10 @@ const (
 	maxTyping = 64      // length of a type or a unit
 )
 
-// merger joins expositions to one, in the Prometheus text format or in OpenMetrics. A line that is not of its format is left out, so
+// merger joins expositions to one, in the Prometheus text format or in OpenMetrics. An invalid line is left out, so
 // that it does not make the whole answer unreadable. Metadata of a metric that an earlier exposition has described is left out too.
 //
-// Nothing is kept but the names of metrics and the metadata of one.
+// It keeps only the names of metrics and the metadata of one of them.
 type merger struct {
 	out         *bufio.Writer
 	openMetrics bool
@@ -35,18 +35,18 @@ type merger struct {
 	names int
 }
 
-// metadata describes the next family. It is written when the first sample comes, because the type of a family decides its name.
+// metadata describes the next family. It is written before the first sample, because the type of a family decides its name.
 type metadata struct {
 	name, help, typ, unit string
 	helped                bool
 }
 
-// report is what became of one exposition.
+// report is the result of one exposition.
 type report struct {
 	bytes   int64
 	samples int
-	invalid int   // lines that are not of the format
-	err     error // why there is no more
+	invalid int   // lines that are not valid
+	err     error // why reading stopped
 }
 
 var (
@@ -61,7 +61,7 @@ func newMerger(w io.Writer, openMetrics bool) *merger {
 	return &merger{out: bufio.NewWriterSize(w, 32<<10), openMetrics: openMetrics, kinds: map[string]string{}, names: maxNames}
 }
 
-// add reads an exposition to its end and writes what is valid.
+// add reads an exposition to its end and writes its valid lines.
 func (m *merger) add(r io.Reader, openMetrics bool) (rep report) {
 	ended := m.read(r, openMetrics, &rep)
 	m.next = metadata{}
@@ -320,7 +320,7 @@ func (n metadata) translate(from, to bool) (name, kind string) {
 	return n.name, n.typ
 }
 
-// quoteHelp escapes quotes, as OpenMetrics wants it.
+// quoteHelp escapes quotes, as OpenMetrics requires.
 func quoteHelp(text string) string {
 	var out strings.Builder
 	for i := 0; i < len(text); i++ {

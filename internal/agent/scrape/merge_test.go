@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// TestMerge holds merged expositions against golden files: each has expositions (NAME.text or NAME.openmetrics), which are joined in
+// TestMerge compares merged expositions with golden files: each has expositions (NAME.text or NAME.openmetrics), which are joined in
 // their order, and the two answers.
 func TestMerge(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -102,7 +102,7 @@ func samples(text string) string {
 	return out.String()
 }
 
-// FuzzMerge: whatever two targets say, the answer in the text format can be read, and reading one's own answer again changes nothing.
+// FuzzMerge: whatever two targets answer, the result in the text format can be read, and merging the result again changes nothing.
 func FuzzMerge(f *testing.F) {
 	f.Add("# HELP a b\n# TYPE a counter\na{x=\"y\"} 1 2\n", "a 1\n# EOF\n", true)
 	f.Add("# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 2\nh_count 3\n", "# TYPE h_count gauge\nh_count 1\n", false)
@@ -139,7 +139,7 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// FuzzParse: what is accepted is a port and a path.
+// FuzzParse: an accepted target has a port and a path.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"scrape":"true","path":"/m","port":"8080"}`)
 	f.Add(`{"targets":[{"port":1,"path":"x"}]}`)

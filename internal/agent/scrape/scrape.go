@@ -1,11 +1,11 @@
-// Package scrape answers a scrape with the metrics of Envoy, of the application and of the agent in one document, so that a
-// Prometheus needs to know one port of a workload only.
+// Package scrape answers a scrape with the metrics of Envoy, of the application and of the agent in one document, so that
+// Prometheus needs only one port of a workload.
 //
 // The answer is OpenMetrics if the client accepts that and a target of the application serves it; otherwise it is in the Prometheus
-// text format. What is in the other format is translated line by line.
+// text format. Metrics in the other format are translated line by line.
 //
 // Invariants: a target that fails, hangs or answers garbage hides nothing of the others, and its metric
-// pilot_agent_scrape_target_up is 0. The answer can be parsed, whatever the targets say. The agent keeps one line and the
+// pilot_agent_scrape_target_up is 0. The answer can be parsed, whatever the targets answer. The agent keeps one line and the
 // names of the metrics in memory, never an answer. Size and time of each target are limited.
 //
 // Goroutines: one request per target, which end with the scrape and are waited for.
@@ -38,14 +38,14 @@ const (
 	ownNames      = 1000
 )
 
-// timeoutHeader tells how long Prometheus waits, in seconds.
+// timeoutHeader is how long Prometheus waits, in seconds.
 const timeoutHeader = "X-Prometheus-Scrape-Timeout-Seconds"
 
-// Options say what is scraped.
+// Options are the sources of a scrape.
 type Options struct {
 	// Envoy sends a request to Envoy's admin interface.
 	Envoy func(ctx context.Context, method, path string) (*http.Response, error)
-	// Targets are those of the application. They are called over loopback.
+	// Targets are the targets of the application. They are called over loopback.
 	Targets []Target
 	// Own returns the agent's metrics in the Prometheus text format.
 	Own func() string
@@ -66,7 +66,7 @@ type handler struct {
 	client  *http.Client
 	running chan struct{}
 	scrapes atomic.Uint64
-	// failures are those of Envoy and of the application.
+	// failures counts failures of Envoy and of the application.
 	failures [2]atomic.Uint64
 }
 
@@ -76,7 +76,7 @@ const (
 	ofApplication
 )
 
-// source is what one scrape gets from one target.
+// source is the answer of one target to one scrape.
 type source struct {
 	name string
 	kind int
@@ -147,7 +147,7 @@ func budget(r *http.Request) time.Duration {
 	return max(minBudget, time.Duration(min(seconds, maxBudget.Seconds())*float64(time.Second)))
 }
 
-// accepts reports whether the client accepts OpenMetrics, and does not prefer something else.
+// accepts reports whether the client accepts OpenMetrics, and does not prefer another format.
 func accepts(r *http.Request) bool {
 	return expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType() == expfmt.TypeOpenMetrics
 }
@@ -191,7 +191,7 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// dial connects to a port of this host, with the first version of IP that is listened to.
+// dial connects to a port of this host, with the first version of IP that has a listener.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -236,14 +236,14 @@ func open(ctx context.Context, sources []*source) <-chan *source {
 	return opened
 }
 
-// scrape is the state of one scrape. A source is touched by the goroutine that opens it until it is in opened.
+// scrape is the state of one scrape. A source belongs to the goroutine that opens it until it is in opened.
 type scrape struct {
 	ctx     context.Context
 	end     time.Time
 	sources []*source
 	opened  <-chan *source
-	waiting []*source // have an answer that was not read
-	count   int       // how many came from opened
+	waiting []*source // sources with an answer that was not read yet
+	count   int       // sources received from opened
 }
 
 // next waits for the next source that has been opened. It returns false when there is none, or when time is up.
@@ -316,7 +316,7 @@ func (s *scrape) finish(src *source) {
 	src.resp = nil
 }
 
-// close ends what is left, after the context has been cancelled. Sources that have no answer yet have failed.
+// close ends the remaining sources, after the context has been cancelled. Sources that have no answer yet have failed.
 func (s *scrape) close() {
 	for ; s.count < len(s.sources); s.count++ {
 		s.waiting = append(s.waiting, <-s.opened)
@@ -337,7 +337,7 @@ func (s *scrape) close() {
 
 var errTooSlow = errors.New("it did not answer in time")
 
-// metrics tells what became of the targets.
+// metrics returns metrics about the scrape of each target.
 func (h *handler) metrics(sources []*source) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "# HELP istio_agent_scrapes_total Scrapes that the agent has answered.\n# TYPE istio_agent_scrapes_total counter\nistio_agent_scrapes_total %d\n", h.scrapes.Load())

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	openMetricsType = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-	// prometheusAccepts is what Prometheus sends.
+	// prometheusAccepts is the Accept header of Prometheus.
 	prometheusAccepts = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
 
@@ -98,7 +98,7 @@ func listen(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// bed is an agent that merges, with a server around it.
+// bed is a scrape handler in a test server.
 type bed struct {
 	*testing.T
 	url    string
@@ -146,7 +146,7 @@ func (b *bed) wants(got map[string]float64, want map[string]float64) {
 	}
 }
 
-// TestTargets: what fails hides nothing of the others, and is told.
+// TestTargets: a target that fails hides nothing of the others, and is reported.
 func TestTargets(t *testing.T) {
 	p := port(t, listen(t, "127.0.0.1:0"))
 	var targets []Target
@@ -177,7 +177,7 @@ func TestTargets(t *testing.T) {
 	b.wants(parse(t, body), map[string]float64{`istio_agent_scrapes_total`: 2, `istio_agent_scrape_failures_total{type="application"}`: 14})
 }
 
-// TestOpenMetrics is what the answer is if both sides speak it.
+// TestOpenMetrics: the answer is OpenMetrics if the client and the application support it.
 func TestOpenMetrics(t *testing.T) {
 	p := port(t, listen(t, "127.0.0.1:0"))
 	for _, c := range []struct {
@@ -262,7 +262,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestTooMany: who asks too often is sent away.
+// TestTooMany: scrapes beyond the limit are refused.
 func TestTooMany(t *testing.T) {
 	h := &handler{running: make(chan struct{})}
 	w := httptest.NewRecorder()

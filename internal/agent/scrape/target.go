@@ -27,7 +27,7 @@ const (
 )
 
 // Parse reads ISTIO_PROMETHEUS_ANNOTATIONS, in which the injector keeps the pod's own annotations about metrics. reserved are ports
-// of the proxy by what they are for: to scrape them would be a loop, or would give Envoy's metrics twice. Remarks say what has no effect.
+// of the proxy with the purpose of each: to scrape them would be a loop, or would give Envoy's metrics twice. Remarks name settings without effect.
 func Parse(text string, reserved map[uint16]string) (targets []Target, remarks []string, err error) {
 	var annotations struct {
 		Scrape  string

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// keepUnwanted is how long a secret is kept that no stream asks for. An Envoy that crashed, or a cluster that is replaced, asks
-// again soon, and the file may have become unreadable in the meantime.
+// keepUnwanted is how long a secret is kept after the last stream has stopped requesting it. An Envoy that crashed, or a cluster that is
+// replaced, requests it again soon, and the file may have become unreadable by then.
 const keepUnwanted = 10 * time.Minute
 
-// Board is the list of the requested secrets. Only the goroutine of Run changes it; all others read views.
+// Board is the list of the requested secrets. Only the goroutine of Run changes it; other goroutines read views.
 type Board struct {
 	log     *slog.Logger
 	changes chan func(map[string]Entry)

@@ -17,16 +17,16 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the conversations in testdata from what the protocol core does")
 
-// A conversation file holds conversations. Each begins with "== what it shows"; the file's name says the variant. Then
-// come lines, and under each, indented, what the core did: what the board hears, and what is sent.
+// A conversation file holds conversations. Each begins with "== TITLE"; the file's name says the variant. Then come
+// lines, and under each, indented, the reaction of the core: its calls of the board, and its responses.
 //
 //	has a 1           the board has version 1 of a
-//	lacks a           a cannot be had
-//	waits a           nobody has answered for a
+//	lacks a           a does not exist
+//	waits a           there is no answer for a yet
 //	asks a b          State-of-the-World: a request that names these; "nonce=1" and "nack" answer a response
 //	asks +a -b        delta: the same; "has=a:1" says what the client has
 //
-// "-" stands for a line that changes nothing.
+// "-" is the reaction to a line that changes nothing.
 type conversation struct {
 	core    *core
 	delta   bool

@@ -40,7 +40,7 @@ type Files struct {
 	// Except reports whether a secret comes from another provider; nil if none does.
 	Except     func(name string) bool
 	newWatcher func() (*fsnotify.Watcher, error)
-	// trusted delivers roots beside those of the mesh.
+	// trusted delivers roots in addition to the roots of the mesh.
 	trusted anchors
 }
 
@@ -91,7 +91,7 @@ type reader struct {
 	*Files
 	watches watches
 	secrets map[string]*fileSecret
-	anchors []byte // roots beside those of the mesh
+	anchors []byte // roots in addition to the roots of the mesh
 
 	dirty        map[string]bool // the secrets to be read again
 	first, last  time.Time       // times of the first and the last change since dirty was empty
@@ -105,7 +105,7 @@ type fileSecret struct {
 	posted string          // the content of the last Post
 }
 
-// follow adds the secrets that are new in the view, and removes those that are no longer in it.
+// follow adds the secrets that are new in the view, and removes secrets that are no longer in it.
 func (r *reader) follow(v *View) {
 	now := time.Now()
 	if len(r.secrets) == 0 {
@@ -242,7 +242,7 @@ func (s *fileSecret) read(name string, more []byte) (Answer, error) {
 	return a, err
 }
 
-// choose returns the first alternative of which a file exists, or nil if there are several and none exists.
+// choose returns the first alternative with an existing file, or nil if there are several and none exists.
 func (s *fileSecret) choose() []string {
 	if len(s.alternatives) == 1 {
 		return s.alternatives[0]

@@ -10,7 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// TestAppearsLater: a file is served when it comes, however much of the way to it is missing.
+// TestAppearsLater: a file is served when it is created, however many folders of its path do not exist before.
 func TestAppearsLater(t *testing.T) {
 	w := newFixture(t, nil)
 	m := newMaterial(t, "a", tomorrow())
@@ -72,7 +72,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestKubernetesRotation: mounted files are links through a link that is swapped, and what it led to is removed.
+// TestKubernetesRotation: mounted files are links through a link that is swapped, and its former target is removed.
 func TestKubernetesRotation(t *testing.T) {
 	w := newFixture(t, nil)
 	mount := func(version, text string) {
@@ -103,7 +103,7 @@ func TestKubernetesRotation(t *testing.T) {
 	}
 }
 
-// TestLastGood: what is not good changes nothing, is told, and is forgotten when it is good.
+// TestLastGood: a bad file changes nothing and is reported, until the file is good.
 func TestLastGood(t *testing.T) {
 	w := newFixture(t, nil)
 	a, b := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
@@ -132,7 +132,7 @@ func TestLastGood(t *testing.T) {
 	}
 }
 
-// TestOddFiles are refused at once: nobody waits for a pipe, or reads a device to its end.
+// TestOddFiles: they are refused at once, without waiting for a pipe or reading a device to its end.
 func TestOddFiles(t *testing.T) {
 	w := newFixture(t, nil)
 	if err := syscall.Mkfifo(w.path("pipe"), 0o600); err != nil {
@@ -155,7 +155,7 @@ func TestOddFiles(t *testing.T) {
 	w.await("bogus", StateMissing, "this agent has no secret of the name")
 }
 
-// TestWithoutWatcher: where nothing can be watched, files are looked at again and again.
+// TestWithoutWatcher: where nothing can be watched, files are read at intervals.
 func TestWithoutWatcher(t *testing.T) {
 	w := newFixture(t, func(f *Files) {
 		f.newWatcher = func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }
@@ -171,7 +171,7 @@ func TestWithoutWatcher(t *testing.T) {
 	}
 }
 
-// TestUnwanted: what nobody asks for stays for a while, with what was good of it, and then goes.
+// TestUnwanted: a secret that no stream requests is kept for a while, with its last good content, and then removed.
 func TestUnwanted(t *testing.T) {
 	w := newFixture(t, nil)
 	m := newMaterial(t, "a", tomorrow())
@@ -196,7 +196,7 @@ func TestUnwanted(t *testing.T) {
 	}
 }
 
-// TestTrustBesideFiles: the roots of the mesh that are in a file are served with those of a trust bundle, also when the file changes; no
+// TestTrustBesideFiles: the roots of the mesh in a file are served with the roots of a trust bundle, also when the file changes; no
 // other secret gets them.
 func TestTrustBesideFiles(t *testing.T) {
 	t.Chdir(t.TempDir())

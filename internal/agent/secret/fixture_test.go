@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long anything may take to be seen.
+// patience is how long a test waits for a change.
 const patience = time.Minute
 
 // material is a certificate that signs itself, with its key, as PEM; crl revokes nothing. The test kit's package certs is not
@@ -89,7 +89,7 @@ type fixture struct {
 	log   *output
 }
 
-// newFixture starts them. change, if any, is made to the provider before.
+// newFixture starts a board and its provider. change, if not nil, changes the provider before.
 func newFixture(t *testing.T, change func(*Files)) *fixture {
 	t.Helper()
 	w := &fixture{T: t, dir: t.TempDir(), log: &output{}}
@@ -142,7 +142,7 @@ func (w *fixture) write(name, text string) {
 	}
 }
 
-// await waits until the board says of a secret what is wanted, and returns that.
+// await waits until the entry of a secret has the wanted state and problem, and returns it.
 func (w *fixture) await(name string, state State, problem string) Entry {
 	w.Helper()
 	return w.awaitThat(name, string(state)+" "+problem, func(e Entry) bool {
@@ -167,7 +167,7 @@ func (w *fixture) awaitThat(name, what string, check func(Entry) bool) Entry {
 	}
 }
 
-// roots wants the secret to be served with this content.
+// roots checks that the secret is served with this content.
 func (w *fixture) roots(name, text string) Entry {
 	w.Helper()
 	want, err := makeRoots(name, "", []byte(text), nil)

@@ -30,7 +30,7 @@ type IssueOptions struct {
 	// Namespace and Account are those for which the certificate must be; an empty Account is not checked. TrustDomain is only a hint for
 	// the authority.
 	TrustDomain, Namespace, Account string
-	// Valid is how long a certificate shall be valid. It is renewed when the part Grace of that is left, a hundredth more or less.
+	// Valid is how long a certificate shall be valid. It is renewed when the share Grace of that is left, give or take a hundredth.
 	Valid time.Duration
 	Grace float64
 	// RSABits is the size of RSA keys; 0 for ECDSA keys of Curve. PKCS8 writes keys in that format.
@@ -40,7 +40,7 @@ type IssueOptions struct {
 	// CRL is a file with lists of revoked certificates, which may be missing or come later; empty for none.
 	CRL string
 	// Output is a folder to which key, certificate and roots are written; empty for none. root-cert.pem there has the roots of the authority
-	// alone, and trust-bundle.pem all roots that Envoy trusts. Provided is a folder from which they are read if
+	// alone, and trust-bundle.pem all roots that Envoy trusts. Provided is a folder from which certificates are read if
 	// Output has none. They are used from the start on, so that a machine has its certificate again after a reboot.
 	Output, Provided string
 	Log              *slog.Logger
@@ -48,8 +48,8 @@ type IssueOptions struct {
 
 // Times of requests to the authority.
 const (
-	// answerWithin is how long a request may take, and impatience how long Envoy waits for the first one before it is told that there is
-	// no certificate yet.
+	// answerWithin is how long a request may take, and impatience how long Envoy waits for the first one before its request is
+	// refused because there is no certificate yet.
 	answerWithin = 10 * time.Second
 	impatience   = 2 * time.Second
 	// firstPause and longestPause limit the time to the next attempt.
@@ -64,8 +64,8 @@ type Issued struct {
 	held  atomic.Pointer[held]
 	fails atomic.Int64
 
-	// crl are the lists of revoked certificates as PEM, read from the file that watched watches, and anchors the roots beside those of the
-	// authority. They belong to the goroutine of Run.
+	// crl are the lists of revoked certificates as PEM, read from the file that watched watches, and anchors the roots in addition to the
+	// authority's. They belong to the goroutine of Run.
 	crl     []byte
 	watched filewatch.Watcher
 	anchors []byte
@@ -77,7 +77,7 @@ type Issued struct {
 	now func() time.Time
 }
 
-// held is what the authority has signed last.
+// held is the last answer of the authority: certificate, key and roots.
 type held struct {
 	pair    *tls.Certificate
 	roots   []byte
@@ -122,13 +122,13 @@ func (i *Issued) Failures() int64 { return i.fails.Load() }
 // Provides reports whether a secret comes from the authority.
 func (i *Issued) Provides(name string) bool { return name == workload || name == meshRoots }
 
-// result is what came of a request.
+// result is the result of a request.
 type result struct {
 	held *held
 	err  error
 }
 
-// recheck is how often the wall clock is looked at. The machine may have been suspended, in which timers stand still and certificates age.
+// recheck is how often the wall clock is read. While a machine is suspended, its timers stop and its certificates age.
 const recheck = time.Minute
 
 // attempt is the state of the requests to the authority.
@@ -139,7 +139,7 @@ type attempt struct {
 	busy    bool          // one is under way
 }
 
-// Run keeps a certificate until ctx is cancelled. It asks before Envoy does, so that Envoy need not wait.
+// Run obtains and renews the certificate until ctx is cancelled. It requests one before Envoy does, so that Envoy need not wait.
 func (i *Issued) Run(ctx context.Context) error {
 	results := make(chan result, 1)
 	a := attempt{pause: firstPause}
@@ -191,7 +191,7 @@ func (i *Issued) Run(ctx context.Context) error {
 	}
 }
 
-// until returns how long to wait before the clock is looked at again.
+// until returns how long to wait before the clock is read again.
 func (i *Issued) until(a attempt) time.Duration {
 	if a.busy {
 		return recheck
@@ -199,7 +199,7 @@ func (i *Issued) until(a attempt) time.Duration {
 	return min(a.next.Sub(i.now()), recheck)
 }
 
-// take takes in what came of a request.
+// take stores the result of a request.
 func (i *Issued) take(a *attempt, r result) {
 	a.busy = false
 	if r.err != nil {
@@ -225,12 +225,12 @@ func (i *Issued) soon(pause time.Duration) time.Duration {
 	return pause
 }
 
-// jitter returns a duration of about d, so that agents that started together do not ask together for ever.
+// jitter returns a duration of about d, so that agents that started together do not send their requests together.
 func (*Issued) jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.75 + mathrand.Float64()/2)) //nolint:gosec // it keeps nothing secret
 }
 
-// post tells the board what there is, or what is wrong.
+// post posts the present answers, or the problem, to the board.
 func (i *Issued) post(v *View, problem string) {
 	h := i.held.Load()
 	for _, name := range []string{workload, meshRoots} {
@@ -290,7 +290,7 @@ func (i *Issued) csr(key crypto.Signer) (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), nil
 }
 
-// check checks an answer, and makes secrets of it.
+// check checks an answer, and builds secrets from it.
 func (i *Issued) check(answer []string, key crypto.Signer, now time.Time) (*held, error) {
 	var certs, roots []*x509.Certificate
 	for _, text := range answer {
@@ -324,7 +324,7 @@ func (i *Issued) check(answer []string, key crypto.Signer, now time.Time) (*held
 	if err := verify(certs, trusted, now); err != nil {
 		return nil, fmt.Errorf("its roots do not vouch for the certificate: %w", err)
 	}
-	// What the mesh trusted when the files were written says nothing: the machine may have been off meanwhile.
+	// Roots restored from files are no evidence of what the mesh trusts: the machine may have been off since they were written.
 	if old := i.held.Load(); old != nil && !old.restored && now.Before(old.pair.Leaf.NotAfter) {
 		known := x509.NewCertPool()
 		known.AppendCertsFromPEM(old.roots)
@@ -335,7 +335,7 @@ func (i *Issued) check(answer []string, key crypto.Signer, now time.Time) (*held
 	return i.hold(certs, roots, key, now)
 }
 
-// checkLeaf checks that a certificate is the one that was asked for.
+// checkLeaf checks that a certificate is the requested one.
 func (i *Issued) checkLeaf(leaf *x509.Certificate, key crypto.Signer, now time.Time) error {
 	own, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !own.Equal(leaf.PublicKey) {
@@ -367,7 +367,7 @@ func verify(certs []*x509.Certificate, roots *x509.CertPool, now time.Time) erro
 	return err
 }
 
-// hold makes secrets.
+// hold builds secrets from the checked parts of an answer.
 func (i *Issued) hold(certs, roots []*x509.Certificate, key crypto.Signer, now time.Time) (*held, error) {
 	keyPEM, err := i.encodeKey(key)
 	if err != nil {

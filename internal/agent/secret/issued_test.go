@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/identity"
 )
 
-// authority answers requests as a test wants.
+// authority answers requests as a test says.
 type authority struct {
 	mu    sync.Mutex
 	asked int
@@ -160,7 +160,7 @@ func faulty(t *testing.T, fault, want string) {
 	}
 }
 
-// atTheStart checks what Envoy is told if there is a fault before there is a certificate.
+// atTheStart checks the answer that Envoy gets after a fault before there is a certificate.
 func atTheStart(t *testing.T, after func(time.Duration) map[string]Entry, fault, want string) {
 	t.Helper()
 	if fault == "another root" {
@@ -219,7 +219,7 @@ func TestRootsChange(t *testing.T) {
 	})
 }
 
-// TestTrust: Envoy and the folder get the roots of a trust bundle beside those of the authority, until there is another bundle. A bundle that
+// TestTrust: Envoy and the folder get the roots of a trust bundle besides the authority's, until there is another bundle. A bundle that
 // cannot be used changes nothing, and the agent trusts its own roots only.
 func TestTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 )
 
 // The files in which a machine keeps its certificate, as Istio names them. rootsFile has the roots of the authority, which also vouch for the
-// control plane where settings name the file. wholeFile has all of them, so that a machine that loses power while they are written does not
-// lose its identity.
+// control plane where settings name the file. wholeFile has all of them, so that a machine that loses power while they are written keeps
+// its identity.
 const (
 	chainFile, keyFile, rootsFile = "cert-chain.pem", "key.pem", "root-cert.pem"
 	wholeFile                     = "identity.pem"
@@ -36,10 +36,10 @@ func KeptFiles(dir string) (certificate, key, roots string) {
 // BundleFile returns the path of the file in a folder with all roots that the workload trusts.
 func BundleFile(dir string) string { return filepath.Join(dir, bundleFile) }
 
-// together is how far apart the times of files are that an agent has written together.
+// together is the largest difference between the times of files that an agent has written together.
 const together = time.Minute
 
-// separateRoots takes the anchors out of the roots file that an earlier version of the agent has written: it put them beside the roots of the
+// separateRoots takes the anchors out of the roots file that an earlier version of the agent has written: it wrote them beside the roots of the
 // authority, where they vouched for the control plane, too. That version wrote no bundle. A roots file that was put there
 // later stays.
 func (i *Issued) separateRoots() {
@@ -95,8 +95,8 @@ func certificates(text []byte) (list []*pem.Block) {
 	}
 }
 
-// restore takes in what an earlier agent has written, if it is still good. The authority is asked all the same: it may have other roots by
-// now.
+// restore loads the certificate that an earlier agent has written, if it is still good. The authority is asked nevertheless: it may have
+// other roots by now.
 func (i *Issued) restore(now time.Time) {
 	for _, dir := range []string{i.o.Output, i.o.Provided} {
 		if dir == "" {
@@ -114,8 +114,8 @@ func (i *Issued) restore(now time.Time) {
 	}
 }
 
-// readKept returns the newest certificate that is kept in a folder and still good: from the file that has everything, or from the three
-// files of Istio, which somebody else may have written.
+// readKept returns the newest certificate that is kept in a folder and still good: from wholeFile, or from the three
+// files of Istio, which another program may have written.
 func (i *Issued) readKept(dir string, now time.Time) (*held, error) {
 	one, oneErr := disk.Read(filepath.Join(dir, wholeFile))
 	certificate, key, roots := KeptFiles(dir)

@@ -43,7 +43,7 @@ func kept(t *testing.T, a *authority) (dir string, first *Issued) {
 	return dir, first
 }
 
-// TestKept: an agent has the certificate again that an earlier one has kept, whatever one of the files has come to.
+// TestKept: an agent restores the certificate of an earlier one, even if some of the files are damaged or missing.
 func TestKept(t *testing.T) {
 	for name, spoil := range map[string]map[string]string{
 		"as written": nil, "another key": {keyFile: "x"}, "torn": {wholeFile: "-----BEGIN"}, "no roots": {rootsFile: ""}, "no whole file": {wholeFile: ""},
@@ -69,7 +69,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptRefused: what is kept and not good any more is not used, with the reason.
+// TestKeptRefused: a kept certificate that is not good any more is refused with the reason.
 func TestKeptRefused(t *testing.T) {
 	dir, _ := kept(t, &authority{roots: newRoots(t)})
 	for name, c := range map[string]struct {
@@ -121,8 +121,8 @@ func TestMountedFiles(t *testing.T) {
 	}
 }
 
-// TestSeparateRoots: the roots file of an earlier version, which has the anchors too, loses them. A file that an administrator has put there, or that
-// has nothing of the identity, stays.
+// TestSeparateRoots: the roots file of an earlier version, which has the anchors too, loses them. A file of an administrator, or one
+// without the roots of the identity, stays.
 func TestSeparateRoots(t *testing.T) {
 	anchor, other := newMaterial(t, "another mesh", tomorrow()).cert, newMaterial(t, "new root of this mesh", tomorrow()).cert
 	for name, c := range map[string]struct {
@@ -212,7 +212,7 @@ func TestFullFolder(t *testing.T) {
 	}
 }
 
-// TestWake: timers stand still while a machine is suspended, and certificates age. One that wakes asks for a certificate within a minute.
+// TestWake: timers stop while a machine is suspended, and certificates age. After waking up, the agent requests a certificate within a minute.
 func TestWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &authority{roots: newRoots(t)}

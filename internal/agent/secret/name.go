@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Istio's names of secrets that do not contain a file name, and prefixes of those that do.
+// Istio's names of secrets that do not contain a file name, and prefixes of the names that do.
 const (
 	workload  = "default" // the workload's own certificate and key
 	meshRoots = "ROOTCA"  // the CA certificates of the mesh
@@ -25,7 +25,7 @@ type sources struct {
 	alternatives [][]string // two files each for a pair, one for CA certificates
 }
 
-// parse parses the name of a secret. Its error says what is wrong and how to correct it.
+// parse parses the name of a secret. Its error says which part is wrong and how to correct it.
 func parse(name string) (sources, error) {
 	switch {
 	case name == workload:

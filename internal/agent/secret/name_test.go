@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: a name is refused with a reason, or means files that have names, as many as its kind needs.
+// FuzzParse: a name is refused with a reason, or yields as many file names as its kind needs.
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"default", "ROOTCA", "file-root:system", "file-root:/a", "file-cert:/a~/b", "file-cert:~", "", "x"} {
 		f.Add(name)

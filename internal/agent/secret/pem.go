@@ -20,7 +20,7 @@ func makeRoots(name, file string, data, crl []byte) (Answer, error) {
 	}
 	context := &tlsv3.CertificateValidationContext{TrustedCa: inline(roots)}
 	if len(crl) > 0 {
-		// Those that sign are looked up in no list, because their authority may publish none.
+		// CA certificates are looked up in no list, because their issuer may publish none.
 		context.Crl, context.OnlyVerifyLeafCertCrl = inline(crl), true
 	}
 	a, err := newAnswer(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{ValidationContext: context}})

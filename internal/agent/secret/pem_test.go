@@ -96,7 +96,7 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// TestNoKeyShown: nothing that prints an answer prints what is in it.
+// TestNoKeyShown: printing an answer never prints its content.
 func TestNoKeyShown(t *testing.T) {
 	a := newMaterial(t, "a", tomorrow())
 	got, err := makePair("n", []string{"/c", "/k"}, []byte(a.cert), []byte(a.key))
@@ -110,7 +110,7 @@ func TestNoKeyShown(t *testing.T) {
 	}
 }
 
-// TestSystemRoots: what this machine trusts can be served.
+// TestSystemRoots: the CA bundle of this machine can be served.
 func TestSystemRoots(t *testing.T) {
 	s := &fileSecret{sources: sources{alternatives: systemBundles()}}
 	if s.choose() == nil {

@@ -141,7 +141,7 @@ func (r *Reporter) stream(ctx context.Context) error {
 	}
 }
 
-// report is the state of a stream: the reasons that it has reported, and the name for which it awaits a response. It reports one
+// report is the state of a stream: the reasons that it has reported, and the name whose response it awaits. It reports one
 // secret at a time, because a NACK has one reason.
 type report struct {
 	node    *corev3.Node // nil once it was sent

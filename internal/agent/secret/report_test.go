@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// crashing is a control plane that goes away after each first request.
+// crashing is a control plane that ends each stream after the first request.
 type crashing struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 }

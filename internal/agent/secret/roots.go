@@ -12,14 +12,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
 
-// ofAuthority is where the roots come from.
+// ofAuthority names the source of the roots in errors.
 const ofAuthority = "the roots of the authority"
 
-// rereadCRL is how often the file of revoked certificates is read without a sign that it has changed. Some changes give none.
+// rereadCRL is how often the file of revoked certificates is read without a sign that it has changed. Some changes create no event.
 const rereadCRL = 10 * time.Second
 
-// followCRL reads the file of revoked certificates, and returns what tells to do that again. A file that cannot be read revokes nothing less
-// than the last good one.
+// followCRL reads the file of revoked certificates, and returns a channel that receives when it is time to read again. If the file
+// cannot be read, the last good lists stay in force.
 func (i *Issued) followCRL() <-chan time.Time {
 	if i.o.CRL == "" {
 		return nil
@@ -39,7 +39,7 @@ func (i *Issued) followCRL() <-chan time.Time {
 	return time.After(rereadCRL)
 }
 
-// renewRoots makes the roots that Envoy gets anew: those of the authority, the anchors, and the lists of revoked certificates.
+// renewRoots rebuilds the roots for Envoy: the roots of the authority, the anchors, and the lists of revoked certificates.
 func (i *Issued) renewRoots() {
 	h := i.held.Load()
 	if h == nil {
@@ -64,7 +64,7 @@ const (
 	maxAnchorBytes = 1 << 20
 )
 
-// anchors delivers roots that are trusted beside those of a provider, as PEM, to its goroutine.
+// anchors delivers roots, as PEM, to the goroutine of a provider, which trusts them in addition to its own.
 type anchors chan []byte
 
 func newAnchors() anchors { return make(anchors, 1) }
@@ -89,14 +89,14 @@ func (a anchors) set(texts []string) error {
 		select {
 		case a <- all:
 			return nil
-		case <-a: // earlier ones that nobody has taken
+		case <-a: // earlier ones, not taken yet
 		}
 	}
 }
 
-// Trust makes Envoy trust some roots beside those of the authority, instead of those of an earlier call. Each text is PEM with one or several
-// certificates. If one cannot be used, none is, and what was trusted before stays. The agent itself goes on to trust its own roots only.
+// Trust makes Envoy trust some roots in addition to the authority's. They replace the roots of an earlier call. Each text is PEM with one or
+// several certificates. If one cannot be used, none is, and the earlier roots stay. The agent itself still trusts its own roots only.
 func (i *Issued) Trust(texts []string) error { return i.trusted.set(texts) }
 
-// Trust is like that of Issued, for roots of the mesh that are in a file.
+// Trust is like Issued.Trust, for roots of the mesh that are in a file.
 func (f *Files) Trust(texts []string) error { return f.trusted.set(texts) }

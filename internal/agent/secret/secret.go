@@ -1,6 +1,6 @@
 // Package secret serves certificates, keys and CA certificates to the agent's Envoy, by SDS on a unix socket.
 //
-// A Board holds the secrets that streams have requested, and what is known about each. A provider reads the requests from the
+// A Board holds the secrets that streams have requested, and the answer for each. A provider reads the requests from the
 // board and posts answers. Files is the provider of secrets from files. Another provider, such as one for identities signed by
 // a certificate authority, needs only the board. Streams send the content of the board to Envoy and record its requests.
 //
@@ -11,7 +11,7 @@
 //     one, because Envoy would then accept every server.
 //   - Keys stay in memory. They do not appear in logs, pages or errors.
 //
-// Goroutines: those of Board.Run, Files.Run and Reporter.Run, which package run starts and stops. Each SDS stream has gRPC's
+// Goroutines: Board.Run, Files.Run and Reporter.Run each have one, which package run starts and stops. Each SDS stream has gRPC's
 // receiving goroutine and a sending one, for which the former waits.
 package secret
 
@@ -33,7 +33,7 @@ const typeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.S
 type Answer struct {
 	// Problem says why there is no secret, or no newer version, and how to correct that. It is empty if there is no problem.
 	Problem string
-	// Remark says what is unusual about a secret that is served nevertheless.
+	// Remark describes an oddity of a secret that is served nevertheless.
 	Remark string
 	// Files are the files from which the secret was built.
 	Files []string

@@ -44,8 +44,8 @@ func (w *fixture) client() (context.Context, secretv3.SecretDiscoveryServiceClie
 	return bounded, secretv3.NewSecretDiscoveryServiceClient(conn)
 }
 
-// TestStream: over a real socket, what is missing is refused, what comes is sent, what Envoy rejects is told of, and the
-// end of the stream is the end of what it wants.
+// TestStream: over a real socket, a missing secret is refused, a new one is sent, a rejection by Envoy is reported, and the
+// end of the stream ends its subscriptions.
 func TestStream(t *testing.T) {
 	w := newFixture(t, nil)
 	ctx, client := w.client()
@@ -89,7 +89,7 @@ func TestStream(t *testing.T) {
 	w.awaitThat(name, "unwanted", func(e Entry) bool { return e.Streams == 0 })
 }
 
-// TestDeltaStream is the same in the other variant, with a client that vanishes.
+// TestDeltaStream is like TestStream for the delta variant, with a client that vanishes.
 func TestDeltaStream(t *testing.T) {
 	w := newFixture(t, nil)
 	ctx, client := w.client()

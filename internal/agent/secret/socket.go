@@ -40,7 +40,7 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s is too long: a socket's path has at most %d bytes; name a shorter --configPath, or run the agent in another directory",
 			path, maxSocketPath)
 	}
-	// The socket is bound under a temporary name and renamed when its mode is set. Nobody else can connect before, and an old
+	// The socket is bound under a temporary name and renamed when its mode is set. No other process can connect before, and an old
 	// socket is replaced atomically. The temporary name is as long as the name, because longer paths may not be possible, and the same each
 	// time, so that the next agent removes what one has left that was killed.
 	dir, name := filepath.Split(path)

@@ -32,7 +32,7 @@ func listenAt(t *testing.T, path string) net.Listener {
 	return l
 }
 
-// TestSocket is for its user only, in a directory that was made for it, and gone at the end.
+// TestSocket: the socket is for its user only, in a directory that Listen makes, and removed at the end.
 func TestSocket(t *testing.T) {
 	path := place(t)
 	l := listenAt(t, path)
@@ -52,7 +52,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestSocketLeftBehind by a process that was killed is replaced.
+// TestSocketLeftBehind: a socket of a killed process is replaced.
 func TestSocketLeftBehind(t *testing.T) {
 	path := place(t)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -110,7 +110,7 @@ func TestSocketPathLength(t *testing.T) {
 	}
 }
 
-// TestSocketTaken: what is somebody else's stays as it is, and the error says what to do.
+// TestSocketTaken: a socket or file of another program stays as it is, and the error has the remedy.
 func TestSocketTaken(t *testing.T) {
 	served := place(t)
 	listenAt(t, served)

@@ -14,7 +14,7 @@ import (
 
 // core implements the protocol of one stream as a state machine without time and network: requests go in, responses come out.
 //
-// What is sent depends on what was sent before, not on what was acknowledged. Secrets do not refer to each other, so they need no
+// Responses depend on the versions sent before, not on acknowledgements. Secrets do not refer to each other, so they need no
 // order, and a rejected version is not sent again unless it changes.
 type core struct {
 	subscriptions map[string]string // by name: the version that was sent last, or none, or absent
@@ -124,7 +124,7 @@ func (c *core) rejections(detail *rpcstatus.Status) []rejection {
 	return list
 }
 
-// due returns the secrets to be sent: those whose version the client does not have, and those that have to be refused.
+// due returns the secrets to be sent: have are secrets of a version that the client does not have, and lack secrets to be refused.
 func (c *core) due(entries map[string]Entry) (have, lack []Entry) {
 	for _, name := range slices.Sorted(maps.Keys(c.subscriptions)) {
 		e, known := entries[name]

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/links"
 )
 
-// watches manages the watched directories: those of each file and of all symbolic links that lead to it. For a file that does
+// watches manages the watched directories: the directories of each file and of all symbolic links that lead to it. For a file that does
 // not exist, the last existing directory on its path is watched.
 type watches struct {
 	newWatcher func() (*fsnotify.Watcher, error)

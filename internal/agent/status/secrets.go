@@ -23,7 +23,7 @@ func (s *server) secretz(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// secretMetrics returns the agent's metrics in the Prometheus text format. That of the expiry has Istio's name, which dashboards use.
+// secretMetrics returns the agent's metrics in the Prometheus text format. The metric of the expiry has Istio's name, which dashboards use.
 func secretMetrics(list []secret.Status, now time.Time) string {
 	count := map[secret.State]int{}
 	refused := 0

@@ -1,4 +1,4 @@
-// Package status is the HTTP server of the agent. It answers readiness probes, and those of the application, serves the metrics of
+// Package status is the HTTP server of the agent. It answers readiness probes, its own and the application's, serves the metrics of
 // Envoy, the application and the agent, describes certificates and names, and accepts requests to drain, to restart and to stop.
 //
 // Invariants: drain, restart and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
@@ -31,7 +31,7 @@ const readyTimeout = time.Second
 
 // Envoy is the interface to the running Envoy.
 type Envoy interface {
-	// Ready returns nil if Envoy serves the configuration of the control plane. Otherwise the error says what is missing.
+	// Ready returns nil if Envoy serves the configuration of the control plane. Otherwise the error names the missing part.
 	Ready(ctx context.Context) error
 	// Do sends a request to the admin interface. The caller closes the body of the response.
 	Do(ctx context.Context, method, path string) (*http.Response, error)
@@ -64,7 +64,7 @@ type Discovery interface {
 	Stale() (since time.Time, stale bool)
 	// Kept describes the last known good configuration.
 	Kept() lastgood.State
-	// Health is what is reported of the workload; known is false if that is nothing.
+	// Health is the reported health of the workload; known is false before the first report.
 	Health() (h relay.Health, known bool)
 }
 
@@ -74,7 +74,7 @@ type Modules interface {
 	Metrics() string
 }
 
-// Parts are what the server tells about, and what it hands requests to.
+// Parts are the parts of the agent that the server describes, or passes requests to.
 type Parts struct {
 	Envoy     Envoy
 	Life      Life
@@ -90,7 +90,7 @@ type Parts struct {
 	Probes http.Handler
 	// Targets are where the application serves metrics.
 	Targets []scrape.Target
-	// LocalMetrics serves metrics over loopback only.
+	// LocalMetrics restricts metrics to requests over loopback.
 	LocalMetrics bool
 	Log          *slog.Logger
 }
@@ -129,7 +129,7 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	if !s.Life.Replacing() {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
-		if err := s.Envoy.Ready(ctx); err != nil && !s.Life.Replacing() { // a hot restart may have begun meanwhile
+		if err := s.Envoy.Ready(ctx); err != nil && !s.Life.Replacing() { // a hot restart may have begun since
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -147,7 +147,7 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ready"+s.remarks())
 }
 
-// remarks says what is not as it should be although Envoy serves.
+// remarks describes faults of an Envoy that serves nevertheless.
 func (s *server) remarks() string {
 	text := ""
 	if since, stale := s.Discovery.Stale(); stale {

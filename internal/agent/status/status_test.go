@@ -144,7 +144,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestMetrics are Envoy's and the agent's, and the latter also while Envoy does not answer.
+// TestMetrics: a scrape gets Envoy's metrics and the agent's, and the agent's also while Envoy does not answer.
 func TestMetrics(t *testing.T) {
 	w := &world{secrets: stood()}
 	for _, path := range []string{"/stats/prometheus", "/metrics"} {
@@ -174,7 +174,7 @@ istio_agent_cert_expiry_seconds{resource_name="ROOTCA"} -1
 	}
 }
 
-// stood are secrets in several states, and secretCounts what metrics say of them.
+// stood are secrets in several states, and secretCounts their metrics.
 func stood() []secret.Status {
 	return []secret.Status{
 		{Name: "file-root:/a", State: secret.StateServed, Streams: 1}, {Name: "file-root:/b", State: secret.StateServed, Refusal: "too short"},
@@ -193,7 +193,7 @@ pilot_agent_secrets{state="missing"} 1
 pilot_agent_secrets_refused 1
 `
 
-// TestSecretz tells this host, and nobody else, how secrets stand.
+// TestSecretz: only this host gets the states of secrets.
 func TestSecretz(t *testing.T) {
 	w := &world{secrets: stood()}
 	rec := w.call("GET", "/debug/secretz", here)
@@ -206,7 +206,7 @@ func TestSecretz(t *testing.T) {
 	}
 }
 
-// TestOrders are taken by POST, from this host.
+// TestOrders: requests to drain, restart and stop are accepted by POST from this host only.
 func TestOrders(t *testing.T) {
 	w := &world{}
 	for _, c := range []struct {
@@ -237,7 +237,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestNames tells this host the names, and nobody else.
+// TestNames: only this host gets the names.
 func TestNames(t *testing.T) {
 	w := &world{}
 	if rec := w.call("GET", "/debug/ndsz", here); rec.Code != 404 || !strings.Contains(rec.Body.String(), "ISTIO_META_DNS_CAPTURE") {
@@ -257,7 +257,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestProbes go to those who answer them, from every host: the kubelet is not on this one.
+// TestProbes: probes from every host reach their handler, because the kubelet is not on this host.
 func TestProbes(t *testing.T) {
 	w := &world{}
 	want := []string{"/app-health/a/readyz", "/app-lifecycle/a/prestopz"}

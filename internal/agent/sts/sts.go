@@ -2,7 +2,7 @@
 // it on to a security token service, and the answer back. So programs need to know one address, on loopback, and no roots.
 //
 // Invariants: tokens are neither logged nor kept. Redirects of the service are not followed, because they would give a token to
-// somebody else. Sizes, times and the number of exchanges at the same time are limited.
+// another server. Sizes, times and the number of exchanges at the same time are limited.
 //
 // Goroutines: the package starts none.
 package sts
@@ -48,7 +48,7 @@ const (
 	serverError    = "server_error"
 )
 
-// parameters are those of a request that are passed on.
+// parameters are the parameters of a request that are passed on.
 var parameters = []string{
 	"grant_type", "resource", "audience", "scope", "requested_token_type", "subject_token", "subject_token_type", "actor_token", "actor_token_type",
 }
@@ -57,7 +57,7 @@ var parameters = []string{
 type Options struct {
 	// Endpoint is the URL of the token service.
 	Endpoint string
-	// TLS is how it is called.
+	// TLS is the client configuration for it.
 	TLS *tls.Config
 	Log *slog.Logger
 }
@@ -201,8 +201,8 @@ func (h *handler) exchange(ctx context.Context, form url.Values) (*answer, error
 	return parseAnswer(resp.StatusCode, body)
 }
 
-// parseAnswer parses an answer of the token service. Its own errors are passed on with their codes. The errors have nothing of a body
-// that is not an error, because there may be a token in it.
+// parseAnswer parses an answer of the token service. Its own errors are passed on with their codes. Errors contain no part of a body
+// that is not an error, because it may have a token.
 func parseAnswer(status int, body []byte) (*answer, error) {
 	if len(body) > maxAnswer {
 		return nil, fmt.Errorf("the answer of the token service has more than %d bytes", maxAnswer)

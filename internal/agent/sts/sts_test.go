@@ -52,7 +52,7 @@ func service(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// agent returns the URL of an agent before a token service, and what it logs.
+// agent returns the URL of an agent in front of a token service, and its log.
 func agent(t *testing.T) (address string, log *bytes.Buffer) {
 	t.Helper()
 	upstream := httptest.NewTLSServer(http.HandlerFunc(service))
@@ -147,7 +147,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestUntrusted gives no token to a service that nobody vouches for.
+// TestUntrusted: a service with an untrusted certificate gets no token.
 func TestUntrusted(t *testing.T) {
 	asked := false
 	upstream := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
@@ -161,7 +161,7 @@ func TestUntrusted(t *testing.T) {
 	}
 }
 
-// TestTooMany: who asks too often is sent away.
+// TestTooMany: requests beyond the limit are refused.
 func TestTooMany(t *testing.T) {
 	h := &handler{running: make(chan struct{})}
 	w := httptest.NewRecorder()
@@ -182,7 +182,7 @@ func TestCheckEndpoint(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a service says, there is a token or an error, and no error has what is no error's.
+// FuzzAnswer: every answer of a service yields either a token that can be encoded, or an error.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, []byte(`{"access_token":"a","token_type":"Bearer","expires_in":1}`))
 	f.Add(400, []byte(`{"error":"invalid_grant"}`))
@@ -200,7 +200,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzRequest: what is accepted has one token of the subject, and nothing that is not passed on.
+// FuzzRequest: an accepted request has one subject token, and only parameters that are passed on.
 func FuzzRequest(f *testing.F) {
 	f.Add(exchange("good"))
 	f.Add("grant_type=a&subject_token=b&subject_token=c")

@@ -1,11 +1,11 @@
-// Package tap serves the debug pages of the control plane on this host, for those who can reach the proxy and not the control plane. GET
-// /debug/syncz asks the control plane for the page syncz by xDS, as the workload of the proxy, and returns what it answers.
+// Package tap serves the debug pages of the control plane on this host, for users who can reach the proxy and not the control plane.
+// GET /debug/syncz asks the control plane for the page syncz by xDS, as the workload of the proxy, and returns the answer.
 //
 // Invariants: Nothing is kept. Each request has a connection of its own, so that it neither delays Envoy's stream nor ends with it, and
 // shows the newest certificate or token. The control plane decides what the workload may read. Requests are answered only if their Host
 // header has an address or localhost, so that no web page in a browser on this host reads them.
 //
-// Goroutines: those of gRPC.
+// Goroutines: gRPC starts and ends them.
 package tap
 
 import (
@@ -32,7 +32,7 @@ const pageURL = "istio.io/debug"
 // patience is how long the control plane may take to answer.
 const patience = 10 * time.Second
 
-// Handler returns the handler of the pages. dial opens a connection to the control plane, and node is that of Envoy.
+// Handler returns the handler of the pages. dial opens a connection to the control plane, and node is Envoy's node.
 func Handler(dial func() (*grpc.ClientConn, error), node *corev3.Node) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/{page...}", func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func Handler(dial func() (*grpc.ClientConn, error), node *corev3.Node) http.Hand
 		defer cancel()
 		body, err := ask(ctx, dial, node, page)
 		if no, ok := errors.AsType[*answerError](err); ok && (no.code == codes.Unavailable || no.code == codes.Unauthenticated) {
-			body, err = ask(ctx, dial, node, page) // another connection shows the other one of certificate and token
+			body, err = ask(ctx, dial, node, page) // another connection shows the token instead of the certificate, or the reverse
 		}
 		if err != nil {
 			http.Error(w, err.Error(), statusOf(err))
@@ -52,7 +52,7 @@ func Handler(dial func() (*grpc.ClientConn, error), node *corev3.Node) http.Hand
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // whoever has gone does not need the page
+		_, _ = w.Write(body) // a client that has gone does not need the page
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("there is no %s %s: GET /debug/list lists the pages of the control plane", r.Method, r.URL.Path), http.StatusNotFound)
@@ -91,7 +91,7 @@ func ask(ctx context.Context, dial func() (*grpc.ClientConn, error), node *corev
 	return answer.GetResources()[0].GetValue(), nil
 }
 
-// said returns what the control plane said, without the words of gRPC.
+// said returns the message of the control plane, without the prefix of gRPC.
 func said(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// control is a control plane whose pages say what was asked, and by whom. The page of the name of a code fails with that code.
+// control is a control plane whose pages name the request and the node that sent it. A page with the name of a status code fails with that code.
 type control struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 }
@@ -79,7 +79,7 @@ func to(address string) func() (*grpc.ClientConn, error) {
 	}
 }
 
-// TestHandler: a page is asked for with its parameters, as the proxy, and what the control plane refuses has a fitting status.
+// TestHandler: a page is requested with its parameters, as the proxy, and a refusal by the control plane has a fitting status.
 func TestHandler(t *testing.T) {
 	here := to(serve(t))
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestHost: a web page whose name leads to this host (DNS rebinding) is answered nothing.
+// TestHost: a web page whose name resolves to this host (DNS rebinding) gets no answer.
 func TestHost(t *testing.T) {
 	w := httptest.NewRecorder()
 	q := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/syncz", http.NoBody)
@@ -120,7 +120,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestUnreachable: without a control plane or a way to show who the agent is, the error says so.
+// TestUnreachable: without a control plane or a credential of the agent, the error says so.
 func TestUnreachable(t *testing.T) {
 	if code, body := get(t, to("127.0.0.1:1"), "GET", "/debug/syncz"); code != 503 || !strings.Contains(body, "connection refused") {
 		t.Errorf("nobody listens: %d %s", code, body)

@@ -1,11 +1,11 @@
-// Package upstream connects the agent to the control plane over TLS: it checks that it is the control plane, and shows who the agent
-// is, with a token first and with the workload's certificate once there is one. Where it is told to, it connects in plaintext instead.
+// Package upstream connects the agent to the control plane over TLS: it verifies the control plane, and authenticates the agent
+// with a token first and with the workload's certificate once there is one. If the settings say so, it connects in plaintext instead.
 //
-// Invariants: Without roots nothing is connected over TLS. A token is sent over TLS only, is read anew for each call because it is replaced
+// Invariants: Without roots no TLS connection is made. A token is sent over TLS only, is read again for each call because it is replaced
 // before it expires, and appears in no log or error. A certificate that the server does not accept is not shown to it again, by no caller, as long
 // as the token is accepted.
 //
-// Goroutines: those of gRPC.
+// Goroutines: gRPC starts and ends them.
 package upstream
 
 import (
@@ -34,14 +34,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/compliance"
 )
 
-// System stands for the roots of the operating system instead of a file.
+// System selects the roots of the operating system instead of a file.
 const System = "SYSTEM"
 
 // maxToken is the size of the largest token file, in bytes.
 const maxToken = 16 << 10
 
-// window is how many bytes the control plane may send before they are read. It is fixed, because gRPC finds out a good one by asking for an
-// echo after each message, which costs both sides more than a small message itself. A megabyte suffices for 20 MB/s over 50 ms.
+// window is how many bytes the control plane may send before they are read. It is fixed, because gRPC adapts it with a ping after each
+// message, which costs both sides more than a small message itself. A megabyte suffices for 20 MB/s over 50 ms.
 const window = 1 << 20
 
 // Dialer opens connections to one server of the control plane.
@@ -59,7 +59,7 @@ type Dialer struct {
 	Roots       func() []byte
 	// Compliance restricts the TLS of the connection.
 	Compliance compliance.Policy
-	// Plain is true if the server speaks plaintext. Then only the address counts, and nobody is shown anything.
+	// Plain is true if the server speaks plaintext. Then only the address counts, and neither token nor certificate is sent.
 	Plain bool
 	// Connect opens a connection to an address; nil for TCP.
 	Connect func(ctx context.Context, address string) (net.Conn, error)
@@ -67,10 +67,10 @@ type Dialer struct {
 	refused atomic.Pointer[[]byte]
 }
 
-// Connection is a connection that was opened, or will be when it is used.
+// Connection is a connection that is opened when it is first used.
 type Connection struct {
 	*grpc.ClientConn
-	// Shows is what it shows of who the agent is: certificate, token or nothing.
+	// Shows is the credential that it shows: certificate, token or nothing.
 	Shows string
 	// dialer has opened it, and shown is the certificate that it shows, in DER; nil for none.
 	dialer *Dialer
@@ -78,7 +78,7 @@ type Connection struct {
 }
 
 // Dial opens a connection that shows the certificate of the workload, or the token alone if the server did not accept that certificate. All
-// connections of a dialer learn from each other. What a stream says of it is noticed by itself: whoever tries again shows the other one.
+// connections of a dialer share that knowledge, which comes from the errors of their streams: after a refusal, the next attempt shows the other one.
 func (d *Dialer) Dial() (*Connection, error) {
 	refused := d.refused.Load()
 	if refused == nil || d.Plain {
@@ -97,7 +97,7 @@ func content(c *tls.Certificate) *[]byte {
 }
 
 // DialWith opens a connection. If certificate is false it shows the token only, even if there is a certificate: a server refuses a connection
-// that shows a certificate which it does not accept.
+// with a certificate that it does not accept.
 func (d *Dialer) DialWith(certificate bool) (*Connection, error) {
 	if d.Plain {
 		return d.dial("nothing", nil, insecure.NewCredentials())
@@ -153,11 +153,11 @@ func (d *Dialer) dial(shows string, shown *[]byte, c credentials.TransportCreden
 // the certificate again.
 func (c *Connection) Failed() { c.dialer.refused.Store(c.shown) }
 
-// early is until when the end of a stream without any response may mean that the server did not accept the certificate. With TLS 1.3
-// it says so after the handshake.
+// early is how soon a stream must end without any response to mean that the server did not accept the certificate. With TLS 1.3
+// a server refuses a certificate after the handshake.
 const early = 10 * time.Second
 
-// stream opens a stream that notices by itself if the server does not accept the connection.
+// stream opens a stream that records by itself if the server does not accept the connection.
 func (c *Connection) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, err := streamer(ctx, desc, conn, method, options...)
 	if err != nil {
@@ -167,20 +167,20 @@ func (c *Connection) stream(ctx context.Context, desc *grpc.StreamDesc, conn *gr
 	return &watched{ClientStream: s, connection: c, began: time.Now()}, nil
 }
 
-// judge notes that the connection was not accepted, if an error may say so. Servers refuse a connection or a call; that a caller may not do what
-// it asks for says nothing of what it shows.
+// judge notes that the connection was not accepted, if an error may say so. Servers refuse a connection or a call; an answer that a
+// caller is not authorized does not mean that its credential was not accepted.
 func (c *Connection) judge(err error) {
 	if code := status.Code(err); code == codes.Unavailable || code == codes.Unauthenticated {
 		c.Failed()
 	}
 }
 
-// watched is a stream until something was received.
+// watched is a stream that judges the connection by the result of the first receive.
 type watched struct {
 	grpc.ClientStream
 	connection *Connection
 	began      time.Time
-	received   bool // used by who receives
+	received   bool // used by the receiving goroutine
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -233,7 +233,7 @@ func (d *Dialer) token() (string, error) {
 	return token, nil
 }
 
-// expiry returns when a token expires; zero if it does not tell. The token is not verified: who it is shown to does that.
+// expiry returns when a token expires; zero if it has no expiry. The token is not verified: the server does that.
 func expiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// maxTotal is how much is kept at most, in bytes.
+	// maxTotal is the total size of the modules that are kept, in bytes.
 	maxTotal = 1 << 30
-	// maxEntries is how many references to modules are known at most. If there are more, all are forgotten: they only save fetches.
+	// maxEntries is the largest number of references in the index. If there are more, all are forgotten: they only save fetches.
 	maxEntries = 1000
 	// maxIndex is the size of the largest index, in bytes.
 	maxIndex = 1 << 20
@@ -33,14 +33,14 @@ const (
 	temporary = "fetching-"
 )
 
-// entry says which module was behind a reference.
+// entry is the module that a reference led to.
 type entry struct {
 	SHA256 string `json:"sha256"`
-	// Version is that of the configuration for which it was asked for last.
+	// Version is the version of the configuration that requested the module last.
 	Version string `json:"version,omitempty"`
 }
 
-// key is the key of something that was asked for. It is a hash, because a URL may have credentials.
+// key is the key of a reference in the index. It is a hash, because a URL may have credentials.
 func key(kind, of string) string {
 	sum := sha256.Sum256([]byte(kind + " " + of))
 	return hex.EncodeToString(sum[:])
@@ -49,7 +49,7 @@ func key(kind, of string) string {
 func urlKey(m Module) string        { return key("url", m.URL) }
 func imageKey(digest string) string { return key("image", strings.TrimPrefix(digest, "sha256:")) }
 
-// load reads the index, and removes what an earlier agent has left unfinished.
+// load reads the index, and removes the unfinished files of an earlier agent.
 func (c *Cache) load() {
 	c.index = map[string]entry{}
 	files.Sweep(c.o.Dir, indexFile)
@@ -85,7 +85,7 @@ func (c *Cache) load() {
 // path is the path of the module with a checksum.
 func (c *Cache) path(sum string) string { return filepath.Join(c.o.Dir, sum+suffix) }
 
-// lookup returns the path of a module that is at hand; empty if it must be fetched.
+// lookup returns the path of a module in the cache; empty if it must be fetched.
 func (c *Cache) lookup(r reference, m Module) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *Cache) lookup(r reference, m Module) string {
 	return c.whole(e.SHA256)
 }
 
-// earlier returns the path of the module that was behind the same URL earlier, if it may still be used.
+// earlier returns the path of the module that the same URL led to earlier, if it may still be used.
 func (c *Cache) earlier(r reference, m Module) string {
 	if m.SHA256 != "" || wanted(r, m) != "" {
 		return ""
@@ -124,8 +124,8 @@ func wanted(r reference, m Module) string {
 	return ""
 }
 
-// whole returns the path of the module with a checksum, and notes that it is used; empty if there is none. A file that is damaged is
-// removed. It is called with the lock held.
+// whole returns the path of the module with a checksum, and notes that it is used; empty if the cache has no such module. It removes a
+// damaged file. It is called with the lock held.
 func (c *Cache) whole(sum string) string {
 	if b, err := hex.DecodeString(sum); err != nil || len(b) != sha256.Size {
 		return ""
@@ -176,7 +176,7 @@ func (c *Cache) checkFile(path, sum string) error {
 	return checkSum(got, sum)
 }
 
-// Holds reports whether a path is that of a module of the cache that is at hand and whole, or leads to somewhere else.
+// Holds reports whether a path in the directory of the cache is the path of an undamaged module. It is true for all other paths.
 func (c *Cache) Holds(path string) bool {
 	if filepath.Dir(path) != c.o.Dir {
 		return true
@@ -232,11 +232,11 @@ type stored struct {
 	sum  string
 	size int64
 	used time.Time
-	// needed says that Envoy needs it.
+	// needed says that Envoy needs the module.
 	needed bool
 }
 
-// files are the modules, those first that were not used for the longest time.
+// files are the modules, in the order of their last use, the oldest first.
 func (c *Cache) files() (list []stored, err error) {
 	all, err := os.ReadDir(c.o.Dir)
 	if err != nil {
@@ -257,7 +257,7 @@ func (c *Cache) files() (list []stored, err error) {
 	return list, nil
 }
 
-// makeRoom removes modules that nobody needs until another one has room. It is called with the lock held.
+// makeRoom removes unneeded modules until another one has room. It is called with the lock held.
 func (c *Cache) makeRoom(size int64, sum string) error {
 	list, err := c.files()
 	if err != nil {
@@ -281,7 +281,7 @@ func (c *Cache) makeRoom(size int64, sum string) error {
 	return nil
 }
 
-// remove removes a module, and what leads to it. It is called with the lock held.
+// remove removes a module, and the references to it. It is called with the lock held.
 func (c *Cache) remove(sum string) bool {
 	if err := os.Remove(c.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		c.o.Log.Warn("a Wasm module that is not needed any more cannot be removed", "error", err)
@@ -296,7 +296,7 @@ func (c *Cache) remove(sum string) bool {
 	return true
 }
 
-// purge removes modules that nobody has needed for some time.
+// purge removes modules that were not needed for the time Options.Expiry.
 func (c *Cache) purge(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

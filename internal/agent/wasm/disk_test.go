@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestRestart checks that modules are found again, and that what is damaged is not.
+// TestRestart checks that a new cache finds the stored modules, except for damaged ones.
 func TestRestart(t *testing.T) {
 	p := newPlace(t)
 	m := Module{URL: p.serve("/a.wasm", module("a"))}
@@ -42,7 +42,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRemoved checks that what nobody needs goes after some time or when there is no room, and that what Envoy needs stays.
+// TestRemoved checks that unneeded modules are removed after some time or when there is no room, and that modules that Envoy needs stay.
 func TestRemoved(t *testing.T) {
 	p := newPlace(t)
 	var needed []string
@@ -76,7 +76,7 @@ func TestRemoved(t *testing.T) {
 	p.fails(Module{URL: p.server.URL + "/1"}, "it cannot be stored")
 }
 
-// TestDiskFull checks what is said of a disk that is full.
+// TestDiskFull checks the error if the disk is full.
 func TestDiskFull(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/safedial"
 )
 
-// permanent is an error that another attempt would have, too.
+// permanent is an error that would recur at another attempt.
 type permanent struct{ error }
 
 // Unwrap returns the error itself.
@@ -39,7 +39,7 @@ func (c *Cache) fetch(ctx context.Context, r reference, m Module) (string, error
 		}
 		c.o.Log.Debug("a Wasm module is asked for again", "from", Shown(m.URL), "error", err)
 		select {
-		case <-time.After(pause/2 + rand.N(pause)): // agents that lack the same module do not ask all at once
+		case <-time.After(pause/2 + rand.N(pause)): // so that agents without the same module do not all ask at once
 		case <-ctx.Done():
 			return "", err
 		}
@@ -64,7 +64,7 @@ func (c *Cache) try(ctx context.Context, r reference, m Module) (path string, er
 	return c.tryWeb(ctx, file, r.web, m)
 }
 
-// disk marks errors of writing, which are not those of the server.
+// disk marks errors of writing, to distinguish them from errors of the server.
 type disk struct{ to io.Writer }
 
 // Write implements io.Writer.
@@ -113,7 +113,7 @@ func checkSum(got, want string) error {
 	return nil
 }
 
-// judge decides whether another attempt makes sense, and returns an error for users: without URLs, and with what to do.
+// judge decides whether another attempt makes sense, and returns an error for users: without URLs, and with the remedy.
 func judge(err error, r reference) (again bool, plain error) {
 	if e, ok := errors.AsType[permanent](err); ok {
 		return false, e.error
@@ -137,7 +137,7 @@ func judge(err error, r reference) (again bool, plain error) {
 	return true, fmt.Errorf("%s: %w; check whether this host can reach it", r.host(), err)
 }
 
-// judgeStatus judges the answer of a server that is not the module.
+// judgeStatus judges an answer of a server with another status than 200.
 func judgeStatus(e *transport.Error, r reference) (again bool, plain error) {
 	why := fmt.Sprintf("%s answers with status %d", r.host(), e.StatusCode)
 	for _, d := range e.Errors {
@@ -172,14 +172,14 @@ func newTransports(c *Cache) *transports {
 	return &transports{plain: &plain, secure: &w}
 }
 
-// way is a way to servers, each of which is treated as the operator says.
+// way is a way to servers. It treats each server according to the operator's settings.
 type way struct {
 	cache                 *Cache
 	usual, trusted, local http.RoundTripper
 	http                  bool // whether http:// is allowed
 }
 
-// RoundTrip implements http.RoundTripper. An answer that stops to come is given up.
+// RoundTrip implements http.RoundTripper. It gives up an answer that stops arriving.
 func (w *way) RoundTrip(q *http.Request) (*http.Response, error) {
 	host := q.URL.Host
 	if q.URL.Scheme != "https" && !w.http && !w.cache.insecure(host) {
@@ -205,7 +205,7 @@ func (w *way) RoundTrip(q *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// silentError is why an answer is given up.
+// silentError is the error of an answer that was given up.
 type silentError time.Duration
 
 // Error implements error.
@@ -220,10 +220,10 @@ func silence(ctx context.Context, err error) error {
 	return err
 }
 
-// patient is the body of an answer, which is given up if it stops to come.
+// patient is the body of an answer, which is given up if it stops arriving.
 type patient struct {
 	body     io.ReadCloser
-	ctx      context.Context // that of the request
+	ctx      context.Context // the context of the request
 	late     *time.Timer
 	patience time.Duration
 	cancel   context.CancelCauseFunc

@@ -61,7 +61,7 @@ func (c *Cache) tryImage(ctx context.Context, file *os.File, image name.Referenc
 	return c.keep(file, sum, m.Version, keys...)
 }
 
-// pulled returns the path of the module of an image that is at hand; empty if it is not.
+// pulled returns the path of the module of an image if the cache has it; else the empty string.
 func (c *Cache) pulled(digest, version string, keys []string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +100,8 @@ func (c *Cache) pull(ctx context.Context, file *os.File, puller *remote.Puller, 
 	return sum, err
 }
 
-// pluginLayer returns the digest of the layer with the module, and whether it is the module itself. It is a layer of a type of its own, or
-// the last one.
+// pluginLayer returns the digest of the layer with the module, and whether the layer is the module itself. It is the first layer with one
+// of the types plainLayers, or else the last layer.
 func pluginLayer(d *remote.Descriptor) (v1.Hash, bool, error) {
 	image, err := single(d)
 	if err != nil {
@@ -126,7 +126,7 @@ func pluginLayer(d *remote.Descriptor) (v1.Hash, bool, error) {
 	return last.Digest, false, nil
 }
 
-// single returns an image, or the one for modules of several images.
+// single returns an image, or from an index of images the one for Wasm.
 func single(d *remote.Descriptor) (v1.Image, error) {
 	if !d.MediaType.IsIndex() {
 		return d.Image()

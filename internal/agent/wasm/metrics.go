@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// metrics count what happens. Their names are those of Istio.
+// metrics count lookups and fetches. They have the names of Istio's metrics.
 type metrics struct{ hits, misses, good, bad atomic.Uint64 }
 
 func (m *metrics) fetched(err error) {

@@ -77,7 +77,7 @@ type place struct {
 	server *httptest.Server
 	host   string
 	images http.Handler
-	// user and password are what the registry wants; empty for nothing. asked counts the requests.
+	// user and password are the credentials that the registry requires; empty for none. asked counts the requests.
 	user, password string
 	asked          atomic.Int64
 	broken         atomic.Bool // whether every answer has status 503
@@ -156,7 +156,7 @@ func (p *place) push(tag string, layers ...v1.Layer) (url, digest string) {
 
 func layer(content []byte, of types.MediaType) v1.Layer { return static.NewLayer(content, of) }
 
-// gets checks that a module is that with some content.
+// gets checks that a module is fetched and has some content.
 func (p *place) gets(m Module, content string) string {
 	p.Helper()
 	path, err := p.cache.Get(p.Context(), m)
@@ -167,7 +167,7 @@ func (p *place) gets(m Module, content string) string {
 	return path
 }
 
-// fails checks that a module cannot be used, and what is said of it.
+// fails checks that a module cannot be used, and the error.
 func (p *place) fails(m Module, why string) {
 	p.Helper()
 	path, err := p.cache.Get(p.Context(), m)

@@ -19,7 +19,7 @@ type reference struct {
 	file  string
 }
 
-// parse reads the URL of a module, as WasmPlugins have it. One without a scheme is that of an image.
+// parse reads the URL of a module, as WasmPlugins have it. A URL without a scheme names an image.
 func (c *Cache) parse(text string) (reference, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -59,7 +59,7 @@ func (r reference) host() string {
 	return r.web.Host
 }
 
-// moving reports whether what is there may change by intent, so that it is looked at again unless the policy says otherwise.
+// moving reports whether the module at a reference is expected to change: whether it is an image with the tag latest.
 func (r reference) moving() bool {
 	tag, ok := r.image.(name.Tag)
 	return ok && tag.TagStr() == name.DefaultTag
@@ -70,7 +70,7 @@ func (c *Cache) insecure(host string) bool {
 	return slices.Contains(c.o.Insecure, "*") || c.named(host)
 }
 
-// named reports whether the operator has named a host, with its port or without. Only such a one may have a loopback address.
+// named reports whether the operator has listed a host, with its port or without. Only a listed host may have a loopback address.
 func (c *Cache) named(host string) bool {
 	bare, _, err := net.SplitHostPort(host)
 	return slices.Contains(c.o.Insecure, host) || err == nil && slices.Contains(c.o.Insecure, bare)

@@ -14,8 +14,8 @@ const maxSecret = 1 << 20
 // pullSecret holds the credentials of registries.
 type pullSecret map[string]authn.AuthConfig
 
-// parseSecret reads a pull secret: the content of a Secret of the type kubernetes.io/dockerconfigjson, or the older one that has only what
-// is in auths. The error tells nothing of it.
+// parseSecret reads a pull secret: the content of a Secret of the type kubernetes.io/dockerconfigjson, or the older format, which has only
+// the content of auths. The error contains nothing of the secret.
 func parseSecret(text []byte) (pullSecret, error) {
 	wrong := permanent{errors.New("its pull secret is not one of the type kubernetes.io/dockerconfigjson; correct the Secret that imagePullSecret names")}
 	if len(text) > maxSecret {

@@ -20,7 +20,7 @@ const maxModule = 256 << 20
 // moduleFile is the name of the module in an image.
 const moduleFile = "plugin.wasm"
 
-// The beginnings of files. That of a module has the version of the format after it.
+// The first bytes of files. In a module, the version of the format (core) follows magic.
 const (
 	magic     = "\x00asm"
 	core      = "\x01\x00\x00\x00"
@@ -29,7 +29,7 @@ const (
 	tarAt     = 257
 )
 
-// tooLargeError is why a module or an archive is refused.
+// tooLargeError is the error for a module or an archive that is too large.
 type tooLargeError int64
 
 // Error implements error.
@@ -104,7 +104,7 @@ func find(in io.Reader, is func(name string) bool, what string) (io.Reader, erro
 	}
 }
 
-// damaged is an error of an archive. One that comes from below it is left as it is: another attempt may succeed.
+// damaged returns the error for a damaged archive. It does not change an error of the reader below: another attempt may succeed.
 func damaged(err error) error {
 	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, tar.ErrHeader) {
 		return permanent{errors.New("the archive is damaged")}

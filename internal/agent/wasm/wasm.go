@@ -2,10 +2,10 @@
 // Istio accepts), from web servers (https://, http://; a module or an archive of one), or from the host itself (file://).
 //
 // Invariants: A file of the cache has the name of its SHA-256 checksum, which is checked when it is used for the first time, and only its
-// owner can read it. It was complete, began as a module, and had the checksum that was asked for. Modules, archives, fetches at a time,
-// their duration and the directory are bounded. What Envoy needs (Options.InUse) is never removed. Requests do not lead back to the host
-// or its cloud (package safedial), and not to servers without TLS unless a URL begins with http:// or the operator trusts the server.
-// Errors and the log have neither credentials nor queries of URLs, and secrets are not kept.
+// owner can read it. Only a complete file that begins as a module and has the requested checksum enters the cache. The sizes of modules,
+// archives and the directory, and the number and duration of fetches are bounded. A module that Envoy needs (Options.InUse) is never
+// removed. Requests do not lead back to the host or its cloud (package safedial), and not to servers without TLS unless a URL begins with
+// http:// or the operator trusts the server. Errors and the log have neither credentials nor queries of URLs, and secrets are not kept.
 //
 // Goroutines: one per fetch, a few at a time, for which Run waits. All methods may be called from several goroutines.
 package wasm
@@ -28,21 +28,21 @@ const (
 	// maxFetches is how many modules are fetched at a time, and longest how long one may take with all attempts.
 	maxFetches = 4
 	longest    = 5 * time.Minute
-	// DefaultWait is how long it is waited for a module of which nothing else is said.
+	// DefaultWait is how long a caller waits for a module whose configuration has no timeout.
 	DefaultWait = 5 * time.Second
 )
 
-// Options are those of a cache.
+// Options are the options of a cache.
 type Options struct {
 	// Dir is the directory with the modules. It is created.
 	Dir string
-	// Expiry is after what time a module that nobody needs is removed, and Purge how often that is looked at.
+	// Expiry is how long an unneeded module is kept, and Purge the interval at which expired modules are removed.
 	Expiry, Purge time.Duration
-	// Silence is how long a server may send nothing, and Retries how many more attempts there are.
+	// Silence is how long a server may send nothing, and Retries the number of further attempts.
 	Silence time.Duration
 	Retries int
-	// Insecure are the servers that need no TLS and no valid certificate, as host or host:port; "*" for all of them. Only those that are
-	// named may have loopback addresses. Blocked are addresses that are not connected to.
+	// Insecure are the servers that need no TLS and no valid certificate, as host or host:port; "*" for all of them. Only servers listed by
+	// name may have loopback addresses. Blocked are addresses that are not connected to.
 	Insecure []string
 	Blocked  []netip.Prefix
 	// InUse returns the files that must stay; nil for none.
@@ -50,26 +50,26 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Module says what is wanted.
+// Module describes a requested module.
 type Module struct {
-	// URL is where it is, and SHA256 the checksum of the module, or of the manifest of its image; empty for none.
+	// URL is where the module is, and SHA256 the checksum of the module, or of the manifest of its image; empty for none.
 	URL, SHA256 string
-	// Version is that of the configuration that wants it.
+	// Version is the version of the configuration that wants the module.
 	Version string
 	// Secret is the content of the pull secret; nil for none.
 	Secret []byte
 	Policy Policy
 }
 
-// Policy says when a module that is at hand is asked for again.
+// Policy says when a module that is in the cache is requested again.
 type Policy int
 
 const (
 	// Usual is IfNotPresent, but Always for images with the tag latest.
 	Usual Policy = iota
-	// IfNotPresent never asks again.
+	// IfNotPresent never requests it again.
 	IfNotPresent
-	// Always asks again when the version of the configuration has changed. If there is no answer, what is at hand is used.
+	// Always requests it again when the version of the configuration has changed. If the server does not answer, the cached module is used.
 	Always
 )
 
@@ -79,16 +79,16 @@ type Cache struct {
 	web   *transports
 	slots chan struct{} // as many as modules are fetched at a time
 	// ctx ends when Run ends.
-	ctx     context.Context // not that of a caller: fetches outlive those who wait for them
+	ctx     context.Context // not a caller's context: a fetch continues when its callers stop waiting
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	metrics metrics
-	// limits of sizes and of the pause after a failure; tests have smaller ones.
+	// limits of sizes and of the pause after a failure; tests set smaller ones.
 	maxModule, maxTotal int64
 	pause               time.Duration
 
 	mu      sync.Mutex
-	index   map[string]entry // by hash of what was asked for
+	index   map[string]entry // by the hash of the reference; see key
 	checked map[string]bool  // checksums of the files that are known to be whole
 	flights map[string]*flight
 }
@@ -100,7 +100,7 @@ type flight struct {
 	err  error
 }
 
-// Open returns a cache with what is in its directory. Its Run must be called.
+// Open returns a cache with the modules in its directory. The caller must call Run.
 func Open(o Options) (*Cache, error) {
 	const remedy = "set --configPath to a directory that this user can write to, with free space"
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
@@ -124,7 +124,7 @@ func Open(o Options) (*Cache, error) {
 	return c, nil
 }
 
-// Run removes modules that nobody needs, until ctx is cancelled. Then it ends the fetches.
+// Run removes unneeded modules until ctx is cancelled. Then it ends the fetches.
 func (c *Cache) Run(ctx context.Context) error {
 	tick := time.NewTicker(c.o.Purge)
 	defer tick.Stop()
@@ -142,8 +142,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	}
 }
 
-// Get returns the path of a module in the file system. If ctx ends before it is fetched, the fetch goes on, and a later call returns it. The
-// error says what is wrong, where, and what to do.
+// Get returns the path of a module in the file system. If ctx ends before the module is fetched, the fetch continues, and a later call
+// returns the module. The error says what failed, where, and the remedy.
 func (c *Cache) Get(ctx context.Context, m Module) (string, error) {
 	m.SHA256 = strings.ToLower(strings.TrimPrefix(m.SHA256, "sha256:"))
 	path, err := c.get(ctx, m)
@@ -178,7 +178,7 @@ func (c *Cache) get(ctx context.Context, m Module) (string, error) {
 	}
 }
 
-// begin begins to fetch a module, unless somebody else does so already.
+// begin begins to fetch a module, unless a fetch of it is under way.
 func (c *Cache) begin(r reference, m Module) (*flight, error) {
 	key := fmt.Sprintf("%s %s %s %x", m.URL, m.SHA256, m.Version, sha256.Sum256(m.Secret))
 	c.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// TestWeb checks what is fetched from web servers, and what is said of what is no module.
+// TestWeb checks fetches from web servers, and the errors for files that are no modules.
 func TestWeb(t *testing.T) {
 	p := newPlace(t)
 	b := module("web")
@@ -71,7 +71,7 @@ func TestPatience(t *testing.T) {
 	p := newPlace(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range maxFetches { // nobody's turn
+	for range maxFetches { // all slots are taken
 		p.cache.slots <- struct{}{}
 	}
 	m := Module{URL: p.serve("/a.wasm", module("a"))}
@@ -158,7 +158,7 @@ func TestTampered(t *testing.T) {
 	p.gets(Module{URL: url}, "true")
 }
 
-// TestSecrets checks that pull secrets are shown to their registry, and to nobody else.
+// TestSecrets checks that pull secrets are sent to their registry, and to no other server.
 func TestSecrets(t *testing.T) {
 	p := newPlace(t)
 	url, _ := p.push("1", layer(module("secret"), "application/wasm"))
@@ -182,7 +182,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestPolicies checks when a registry is asked again, and that an answer that does not come costs nothing.
+// TestPolicies checks when a registry is asked again, and that a cached module is used if the registry does not answer.
 func TestPolicies(t *testing.T) {
 	p := newPlace(t)
 	usual, _ := p.push("1", layer(module("old"), "application/wasm"))
@@ -206,6 +206,6 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	p.broken.Store(true) // no other module stands in for the one that is wanted
+	p.broken.Store(true) // a cached module with another checksum is not used
 	p.fails(Module{URL: usual, SHA256: sumText(module("other"))}, "status 503")
 }

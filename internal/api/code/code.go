@@ -17,7 +17,7 @@ type Code string
 // Level says which severities the Problems of a code have.
 type Level string
 
-// The levels. Info is for remarks, which are no mistakes. Either is for codes whose Problems are errors or warnings, depending on what becomes of the object.
+// The levels. Info is for remarks, which are no mistakes. Either is for codes whose Problems are errors or warnings, case by case.
 const (
 	Error   Level = "error"
 	Warning Level = "warning"
@@ -29,7 +29,7 @@ const (
 type Entry struct {
 	Code  Code  `json:"code"`
 	Level Level `json:"level"`
-	// Meaning says what is wrong, and what follows from it. Remedy says what to do.
+	// Meaning explains the problem and its consequences. Remedy says what to do.
 	Meaning string `json:"meaning"`
 	Remedy  string `json:"remedy"`
 }

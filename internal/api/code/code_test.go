@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite the table of doc/problems.md")
 
 const top = "../../.."
 
-// TestDocumentation: the page lists exactly the codes that there are, with their meaning and remedy.
+// TestDocumentation: the page lists exactly the existing codes, with their meaning and remedy.
 func TestDocumentation(t *testing.T) {
 	const page, from = top + "/doc/problems.md", "| Code | Level |"
 	text, err := os.ReadFile(page)
@@ -39,7 +39,7 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// TestForm: a code is words of lower case, is there once, and has a meaning and a remedy, which are sentences.
+// TestForm: a code consists of words in lower case, is listed once, and has a meaning and a remedy, which are sentences.
 func TestForm(t *testing.T) {
 	form, seen := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`), map[Code]bool{}
 	for _, e := range All() {
@@ -68,7 +68,7 @@ func raised(t *testing.T) map[Code]bool {
 	check := func(at token.Position, e ast.Expr) {
 		l, ok := e.(*ast.BasicLit)
 		if !ok || l.Kind != token.STRING {
-			return // a variable: the literal that it has is somewhere else
+			return // a variable: its literal is elsewhere
 		}
 		c, _ := strconv.Unquote(l.Value)
 		if _, ok := Find(Code(c)); !ok {
@@ -161,7 +161,7 @@ func literal(t *testing.T, at token.Position, n *ast.CompositeLit, check func(to
 	}
 }
 
-// TestEveryProblemHasACode: whatever is raised has a code of the list, and whatever is in the list is raised.
+// TestEveryProblemHasACode: every Problem has a code of the list, and every code of the list is used.
 func TestEveryProblemHasACode(t *testing.T) {
 	used := raised(t)
 	for _, e := range All() {

@@ -17,7 +17,7 @@ func documents() []Entry {
 	}
 }
 
-// sources are the codes of Problems with where objects come from.
+// sources are the codes of Problems with sources of objects.
 func sources() []Entry {
 	return []Entry{
 		{"file-unreadable", Either, "A file or directory cannot be read or watched. Its last good objects stay in force.", "Make it readable; the message has the error of the system."},
@@ -34,7 +34,7 @@ func sources() []Entry {
 	}
 }
 
-// hosts are the codes of Problems with declarations of services and who sees them.
+// hosts are the codes of Problems with declarations of services and their visibility.
 func hosts() []Entry {
 	return []Entry{
 		{"port-reserved", Error, "A service has a port that the proxy uses itself, so the service cannot be reached there.", "Choose another port."},
@@ -52,7 +52,7 @@ func hosts() []Entry {
 	}
 }
 
-// routes are the codes of Problems with where requests and connections lead.
+// routes are the codes of Problems with the routing of requests and connections.
 func routes() []Entry {
 	return []Entry{
 		{"route-no-host", Either, "A destination names a host that no object declares: what is sent there fails with status 503. It is a warning where the destination has the weight 0.", "Correct the host, or declare it with a Service or ServiceEntry."},

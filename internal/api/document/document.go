@@ -23,7 +23,7 @@ import (
 // MaxFindings is the maximum number of findings about one document.
 const MaxFindings = 50
 
-// Finding is one thing that is wrong with a document.
+// Finding is one mistake in a document.
 type Finding struct {
 	// Warning is true if the document can be used nevertheless.
 	Warning bool
@@ -31,9 +31,9 @@ type Finding struct {
 	Line int
 	// Field is the path, like spec.http[0].match[1].headers[x-user].
 	Field string
-	// Reason tells what is wrong and how to correct it.
+	// Reason explains the mistake and how to correct it.
 	Reason string
-	// Code is the kind of finding. Empty stands for field-invalid, or field-ineffective in a warning.
+	// Code is the kind of finding. Empty means field-invalid, or field-ineffective in a warning.
 	Code code.Code
 }
 

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSplit: documents are cut at markers only, keep their bytes, and know where they stand.
+// TestSplit: documents are cut at markers only, keep their bytes, and know their line.
 func TestSplit(t *testing.T) {
 	line := rapid.SampledFrom([]string{"---", "--- ", "---\t#", "--- a", "...", "----", " ---", "a: 1", "", "# c", "%YAML 1.2", "...x", "--"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -64,7 +64,7 @@ func TestLineOf(t *testing.T) {
 		"": 11, "spec": 11, "spec.http": 12, "spec.http[0]": 13, "spec.http[0].match": 13, "spec.http[0].match[0].uri": 14,
 		"spec.http[0].match[0].uri.prefix": 15, "spec.http[0].match[0].headers[x-a.b].exact": 17, "spec.http[0].maxSize": 18,
 		"spec.labels[app.kubernetes.io/name]": 20,
-		// what is not there is where it belongs
+		// a missing field has the line of the nearest parent
 		"spec.http[0].timeout": 13, "spec.http[7].timeout": 12, "spec.http[x": 12, "spec.http[x]": 12, "other": 11, "spec.labels[other].x": 19,
 	} {
 		if got := v.LineOf(field); got != want {

@@ -58,7 +58,7 @@ func (v *Value) LineOf(field string) int {
 	return line
 }
 
-// PlaceOf returns the line and the column of a field in the tree, or those of the nearest field around it.
+// PlaceOf returns the line and the column of a field in the tree, or of the nearest field around it.
 func (v *Value) PlaceOf(field string) (line, column int) {
 	line, column = v.Line, v.Column
 	for field != "" {

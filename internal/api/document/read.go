@@ -26,14 +26,14 @@ type Options struct {
 	// number, and null for a field that is left out.
 	JSON bool
 	// NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero. Only Read can check this,
-	// because a message does not tell a zero from an omitted field.
+	// because a zero and an omitted field are the same in a message.
 	NotZero func(protoreflect.FieldDescriptor) string
 	// Written checks which fields of a message are written, even if they are empty, and calls fail for each mistake. Only Read can
 	// check this, because an empty list or text and an omitted field are the same in a message.
 	Written func(d protoreflect.MessageDescriptor, v *Value, fail func(field, reason string))
 }
 
-// Read fills the new message m from v. If one of the findings is not a warning, m must not be used. Null stands for the empty
+// Read fills the new message m from v. If one of the findings is not a warning, m must not be used. Null means the empty
 // message.
 func Read(m proto.Message, v *Value, at *Path, o Options) []Finding {
 	if v.Kind == Null {
@@ -139,7 +139,7 @@ func (r *Report) Distinct(members []Member, at func(string) *Path) []Member {
 	return r.distinct(members, at, func(key string) string { return key })
 }
 
-// distinct does the same for keys with equal identity.
+// distinct returns the members of a mapping without keys of equal identity, like Distinct.
 func (r *Report) distinct(members []Member, at func(string) *Path, identity func(string) string) []Member {
 	index := make(map[string]int, len(members))
 	out := make([]Member, 0, len(members))
@@ -165,7 +165,7 @@ func (r *reader) comma(open byte) {
 
 // unknown reports a field that the API module does not have. It is a mistake, unless the document is for a newer version of the
 // API: then it is ignored with a warning, except in two cases: when it looks like a misspelt field, and when the message is a
-// plain choice without another alternative, because an ignored choice changes the meaning of what contains it (a match on an
+// plain choice without another alternative, because an ignored choice changes the meaning of its parent (a match on an
 // unknown condition would match everything).
 func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDescriptor) {
 	names := make([]string, d.Fields().Len())
@@ -424,7 +424,7 @@ func (r *reader) wellKnown(p *Path, v *Value, d protoreflect.MessageDescriptor) 
 	}
 }
 
-// free checks a value without a schema, of which only the keys can be wrong.
+// free checks a value without a schema. Only its keys can be wrong.
 func (r *reader) free(p *Path, v *Value) bool {
 	before := len(r.findings)
 	for i, item := range v.Items {
@@ -436,7 +436,7 @@ func (r *reader) free(p *Path, v *Value) bool {
 	return len(r.findings) == before
 }
 
-// duration parses the notation of Go (1h30m, 100ms) and writes that of protobuf (5400s, 0.1s).
+// duration parses the notation of Go (1h30m, 100ms) and writes the notation of protobuf (5400s, 0.1s).
 func (r *reader) duration(p *Path, v *Value) {
 	d, err := time.ParseDuration(v.Scalar)
 	if v.Kind != String || err != nil {

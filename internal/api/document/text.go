@@ -79,7 +79,7 @@ func (t Text) hasContent() bool {
 	return false
 }
 
-// SyntaxError tells why and in which line a document cannot be parsed.
+// SyntaxError is why and in which line a document cannot be parsed.
 type SyntaxError struct {
 	Line   int // in the file
 	Reason string

@@ -12,7 +12,7 @@ import (
 // Kind is the type of a Value.
 type Kind uint8
 
-// The kinds. They are those of JSON, with a separate kind for whole numbers.
+// The kinds: the types of JSON, with a separate kind for whole numbers.
 const (
 	Null Kind = iota
 	Boolean
@@ -44,7 +44,7 @@ type Value struct {
 type Member struct {
 	Key  string
 	Line int // of the key
-	// Column is that of the key, from 1; 0 if it is not known.
+	// Column is the column of the key, from 1; 0 if it is not known.
 	Column int
 	Value  *Value
 }

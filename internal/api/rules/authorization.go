@@ -66,7 +66,7 @@ func (c *checker) authorizationPolicy(p *document.Path, s *security.Authorizatio
 	}
 }
 
-// deniesTCP reports whether a rule of a policy that denies is about requests only: then it denies all connections that are not HTTP.
+// deniesTCP reports whether a rule of a denying policy matches HTTP requests only: then it denies all connections that are not HTTP.
 func deniesTCP(rule *security.Rule) bool {
 	for _, to := range rule.To {
 		if o := to.GetOperation(); len(o.GetPorts())+len(o.GetNotPorts()) == 0 {
@@ -94,7 +94,7 @@ func (c *checker) atMost(p *document.Path, n, limit int) {
 	}
 }
 
-// attachment checks what a policy is for.
+// attachment checks the selector and the targets of a policy.
 func (c *checker) attachment(p *document.Path, selector *typev1beta1.WorkloadSelector, one *typev1beta1.PolicyTargetReference, all []*typev1beta1.PolicyTargetReference) {
 	ways := 0
 	for _, used := range []bool{selector != nil, one != nil, len(all) > 0} {
@@ -172,7 +172,7 @@ func (c *checker) authorizationRule(p *document.Path, rule *security.Rule, custo
 	}
 }
 
-// texts checks lists, of which one must have an entry.
+// texts checks lists. At least one of them must have an entry.
 func (c *checker) texts(p *document.Path, what string, fields []listField) {
 	count := 0
 	for _, f := range fields {

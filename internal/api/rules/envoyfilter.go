@@ -32,7 +32,7 @@ func (c *checker) patch(p *document.Path, e *networking.EnvoyFilter_EnvoyConfigO
 	c.patchMatch(p.Field("match"), e)
 	change := p.Field("patch")
 	if e.GetPatch() == nil {
-		return // shapes says so
+		return // shapes reports it
 	}
 	switch op := e.Patch.Operation; {
 	case op == networking.EnvoyFilter_Patch_INVALID:
@@ -51,7 +51,7 @@ func (c *checker) patch(p *document.Path, e *networking.EnvoyFilter_EnvoyConfigO
 	}
 }
 
-// patchMatch checks what a patch selects.
+// patchMatch checks the match of a patch.
 func (c *checker) patchMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyConfigObjectPatch) {
 	m := e.GetMatch()
 	waypoint := m.GetContext() == networking.EnvoyFilter_WAYPOINT

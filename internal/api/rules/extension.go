@@ -16,7 +16,7 @@ func ProxyConfig(s *proxyconfig.ProxyConfig, about About) []document.Finding {
 	return checkSpec(s, about, func(*checker, *document.Path) {})
 }
 
-// wasm is what a WasmPlugin and a TrafficExtension say of a module of WebAssembly.
+// wasm has the fields for a module of WebAssembly that a WasmPlugin and a TrafficExtension share.
 type wasm interface {
 	GetUrl() string
 	GetSha256() string

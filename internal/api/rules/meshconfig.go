@@ -200,7 +200,7 @@ type backend interface {
 	GetPort() uint32
 }
 
-// providers checks extension providers. An invalid one is a warning, because it affects only those that refer to it.
+// providers checks extension providers. An invalid one is a warning, because it affects only objects that refer to it.
 func (c *checker) providers(p *document.Path, providers []*meshconfig.MeshConfig_ExtensionProvider) {
 	seen := map[string]int{}
 	for i, provider := range providers {
@@ -225,7 +225,7 @@ func (c *checker) providers(p *document.Path, providers []*meshconfig.MeshConfig
 	}
 }
 
-// providerDetails checks what single kinds of providers have.
+// providerDetails checks the fields of single kinds of providers.
 func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshConfig_ExtensionProvider) {
 	if o := provider.GetOpentelemetry(); o != nil && o.Http != nil && o.Grpc != nil {
 		c.warn(at.Field("opentelemetry"), "has two transports, http and grpc; keep one of them")

@@ -1,5 +1,5 @@
 // Package rules validates decoded messages: the specs of all kinds of objects, the mesh configuration, and names and labels. The
-// rules are those of the documentation of Istio's API. Where existing meshes commonly violate a rule without harm, the package
+// rules come from the documentation of Istio's API. Where existing meshes commonly violate a rule without harm, the package
 // warns instead of refusing the object.
 //
 // The rules are in four groups: package syntax checks single texts, shapes.go checks single fields wherever their message occurs,
@@ -92,7 +92,7 @@ func (c *checker) rule(p *document.Path, reason string) bool {
 	return reason == ""
 }
 
-// exportTo checks a list of namespaces that see an object. nobody tells whether "~" is valid.
+// exportTo checks a list of namespaces that see an object. "~" is valid if nobody is true.
 func (c *checker) exportTo(p *document.Path, names []string, nobody bool) {
 	seen := map[string]bool{}
 	for i, name := range names {

@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// check says what is found in a spec: one line "error field" or "warning field" for each finding.
+// judge returns the findings of a spec: one line "error field" or "warning field" for each finding.
 func judge(t *testing.T, m proto.Message, spec string) (lines []string, findings []document.Finding) {
 	t.Helper()
 	v, err := document.Text{Data: []byte(spec)}.Parse()

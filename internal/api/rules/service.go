@@ -64,7 +64,7 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, abo
 	}
 }
 
-// AutoAllocate is the label that tells whether a ServiceEntry uses the addresses that are allocated to it.
+// AutoAllocate is the label that decides whether a ServiceEntry uses the addresses that are allocated to it.
 const AutoAllocate = "networking.istio.io/enable-autoallocate-ip"
 
 // everyAddress warns of ports without an address, which take all connections to their number.
@@ -73,7 +73,7 @@ func (c *checker) everyAddress(p *document.Path, s *networking.ServiceEntry, abo
 		return
 	}
 	if about.Labels[AutoAllocate] == "false" && s.Resolution != networking.ServiceEntry_NONE {
-		return // serviceEntry says so itself
+		return // serviceEntry reports it
 	}
 	for i, port := range s.Ports {
 		if port.GetProtocol() != "" && isOpaque(port.GetProtocol()) {
@@ -127,7 +127,7 @@ func (c *checker) distribution(text string) {
 	}
 }
 
-// endpoint checks an endpoint that stands in a service.
+// endpoint checks an endpoint that a service lists.
 func (c *checker) endpoint(p *document.Path, e *networking.WorkloadEntry, s *networking.ServiceEntry) {
 	if e == nil {
 		c.fail(p, "an endpoint must not be null")

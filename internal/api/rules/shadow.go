@@ -41,7 +41,7 @@ func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) 
 	}
 }
 
-// matchKey identifies what a match matches, whatever its name is.
+// matchKey identifies the conditions of a match, whatever its name is.
 func matchKey(m *networking.HTTPMatchRequest) string {
 	anonymous := proto.Clone(m).(*networking.HTTPMatchRequest)
 	anonymous.Name = ""

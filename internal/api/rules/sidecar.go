@@ -92,7 +92,7 @@ func (c *checker) vacant(p *document.Path, port *networking.SidecarPort, mode ne
 	}
 }
 
-// checkDefaultEndpoint checks the address to which an ingress listener forwards: that of the application.
+// checkDefaultEndpoint checks the address of the application, to which an ingress listener forwards.
 func checkDefaultEndpoint(s string) string {
 	if syntax.IsUnix(s) {
 		return syntax.Unix(s)

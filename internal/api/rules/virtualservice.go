@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// gateway checks the name of a gateway, "name" or "namespace/name", and reports whether it is "mesh", which stands for sidecars.
+// gateway checks the name of a gateway, "name" or "namespace/name", and reports whether it is "mesh", which means sidecars.
 func (c *checker) gateway(p *document.Path, name string) (sidecars bool) {
 	if name == mesh.Gateway {
 		return true

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
-// workloadGroup checks a WorkloadGroup. The address of its template is that of each workload, so it is not required.
+// workloadGroup checks a WorkloadGroup. Each workload has its own address, so the template needs none.
 func (c *checker) workloadGroup(p *document.Path, s *networking.WorkloadGroup) {
 	template := p.Field("template")
 	if s.Template == nil {

@@ -1,7 +1,7 @@
 // Package iptables applies rules with iptables, of either variant: nft, which writes to nftables, and legacy.
 //
-// It reads what captures have in place with iptables-save, and writes the difference with iptables-restore, so that each table
-// changes at once and the rules of others stay as they are. It keeps nothing in memory and starts no goroutines.
+// It reads the rules of captures with iptables-save, and writes the difference with iptables-restore, so that each table
+// changes at once and the rules of other programs stay as they are. It keeps nothing in memory and starts no goroutines.
 package iptables
 
 import (
@@ -26,7 +26,7 @@ const (
 	Legacy Variant = "legacy"
 )
 
-// LockWait is how long a program waits for others that change rules.
+// LockWait is how long a program waits for other programs that change rules.
 const LockWait = 30 * time.Second
 
 // programs are the paths of the programs for one version of IP.
@@ -35,7 +35,7 @@ type programs struct{ save, restore string }
 // Tool is one variant of iptables on this machine.
 type Tool struct {
 	Variant Variant
-	Default bool // it is what the plain name `iptables` means
+	Default bool // the plain name `iptables` means this variant
 	of      map[rules.Family]programs
 	env     []string
 }
@@ -46,7 +46,7 @@ var families = map[rules.Family]string{rules.IPv4: "iptables", rules.IPv6: "ip6t
 // ErrMissing means that no variant of iptables is complete.
 var ErrMissing = errors.New("iptables is not installed, or not on PATH: iptables-save and iptables-restore are needed")
 
-// Find looks for the variants of iptables on PATH. It returns those of which everything is there.
+// Find looks for the variants of iptables on PATH. It returns the variants with all their programs installed.
 func Find(ctx context.Context, env []string) ([]Tool, error) {
 	plain, plainErr := find("", rules.IPv4)
 	usual := Variant("")
@@ -79,7 +79,7 @@ func Find(ctx context.Context, env []string) ([]Tool, error) {
 	return tools, nil
 }
 
-// variant reads what `iptables --version` says. Versions before 1.8 know only one variant, and do not name it.
+// variant reads the output of `iptables --version`. Versions before 1.8 know only one variant, and do not name it.
 func variant(version string) Variant {
 	if strings.Contains(version, "nf_tables") {
 		return NFT
@@ -95,19 +95,19 @@ func find(suffix string, family rules.Family) (p programs, err error) {
 	return p, err
 }
 
-// State is what is in place for one version of IP.
+// State is the installed state for one version of IP.
 type State struct {
 	tool    Tool
 	family  rules.Family
 	present tables
-	// Foreign reports whether there are rules of others.
+	// Foreign reports whether there are rules of other programs.
 	Foreign bool
 }
 
-// Captured reports whether there is something of a capture.
+// Captured reports whether there are rules of a capture.
 func (s State) Captured() bool { return len(s.present) > 0 }
 
-// Read reads what is in place.
+// Read reads the installed rules.
 func (t Tool) Read(ctx context.Context, family rules.Family) (State, error) {
 	p, ok := t.of[family]
 	if !ok {
@@ -135,21 +135,21 @@ func (t Tool) Has(family rules.Family) bool {
 	return ok
 }
 
-// Equal reports whether what is in place is the set.
+// Equal reports whether the installed rules are the set.
 func (s State) Equal(set rules.Set) bool { return compare(s.present, wanted(set)) == equal }
 
-// Reordered reports whether what is in place has the rules of the set, in another order.
+// Reordered reports whether the installed rules are the rules of the set in another order.
 func (s State) Reordered(set rules.Set) bool { return compare(s.present, wanted(set)) == reordered }
 
-// Apply replaces what is in place by the set. With force, it writes also what is equal.
+// Apply replaces the installed rules by the set. With force, it also writes tables that are equal.
 func (s State) Apply(ctx context.Context, set rules.Set, force bool) error {
 	return s.write(ctx, change(s.present, wanted(set), force))
 }
 
-// Clean removes what is in place.
+// Clean removes the installed rules.
 func (s State) Clean(ctx context.Context) error { return s.write(ctx, change(s.present, nil, false)) }
 
-// Restore brings back what was in place when the state was read.
+// Restore brings back the rules that the state holds.
 func (s State) Restore(ctx context.Context) error {
 	now, err := s.tool.Read(ctx, s.family)
 	if err != nil {
@@ -170,7 +170,7 @@ func (s State) write(ctx context.Context, text string) error {
 	return err
 }
 
-// run runs a program, and returns what it printed. An error has the last lines of what it said.
+// run runs a program, and returns its output. An error has the last lines of its standard error.
 func (t Tool) run(ctx context.Context, input *strings.Reader, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	if input != nil {

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockFile is what programs lock while they change rules with the variant legacy.
+// LockFile is the file that programs lock while they change rules with the variant legacy.
 const LockFile = "/run/xtables.lock"
 
-// AwaitLock waits until no other program changes rules: what one reads before may be half of what it will be. The programs that
-// write take the lock themselves, so it is free again when AwaitLock returns.
+// AwaitLock waits until no other program changes rules: rules that are read before may be incomplete. The programs that
+// write rules take the lock themselves, so it is free again when AwaitLock returns.
 func AwaitLock(ctx context.Context, path string) error {
 	file, err := os.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
-		return nil // nobody has locked it yet, or the program that writes will say that it may not
+		return nil // no program has locked it yet, or the program that writes will report the missing permission
 	}
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAwaitLock: who finds the lock held waits, says after 30 seconds what is the matter, and can be stopped before.
+// TestAwaitLock: a caller that finds the lock held waits, gets the reason after 30 seconds, and can be stopped before.
 func TestAwaitLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "xtables.lock")
 	if err := AwaitLock(t.Context(), path); err != nil {

@@ -12,7 +12,7 @@ import (
 // allBits is the mask of a whole mark.
 const allBits = "0xffffffff"
 
-// spec writes a rule as iptables-save does, without the chain it is in: so what is in place can be compared with it.
+// spec writes a rule as iptables-save does, without its chain, so that installed rules can be compared with it.
 func spec(f rules.Family, r rules.Rule) string {
 	var out []string
 	add := func(not bool, words ...string) {

@@ -12,15 +12,15 @@ import (
 // line is a rule in the form of iptables-save: its chain, and the rest of the words.
 type line struct{ chain, spec string }
 
-// table is what captures have in one table: their chains, and the jumps that lead to them from the chains of others.
+// table is the part of captures in one table: their chains, and the jumps to them from other chains.
 type table struct {
 	chains []string
 	rules  map[string][]string // of the own chains
 	jumps  []line
-	first  map[line]bool // jumps that stand before the rules of others; of wanted tables only
+	first  map[line]bool // jumps that stand before the rules of other programs; of wanted tables only
 }
 
-// tables are the tables that something is in.
+// tables are the tables that are not empty.
 type tables map[rules.Table]table
 
 // wanted returns the tables of a set.
@@ -44,7 +44,7 @@ func wanted(set rules.Set) tables {
 	return out
 }
 
-// parse reads the output of iptables-save, and returns what captures have made.
+// parse reads the output of iptables-save, and returns the chains, rules and jumps of captures.
 func parse(saved string) tables {
 	out := tables{}
 	var name rules.Table
@@ -104,7 +104,7 @@ const (
 	different
 )
 
-// names are the tables that something is or should be in: those that rules are made for first, in their order.
+// names are the tables that have rules or should have them: first the tables of rules.Tables, in their order.
 func names(present tables) []rules.Table {
 	out := slices.Clone(rules.Tables)
 	for _, name := range slices.Sorted(maps.Keys(present)) {
@@ -115,7 +115,7 @@ func names(present tables) []rules.Table {
 	return out
 }
 
-// compare compares what is in place with what is wanted.
+// compare compares the installed rules with the wanted ones.
 func compare(present, want tables) difference {
 	result := equal
 	for _, name := range names(present) {
@@ -128,7 +128,7 @@ func compare(present, want tables) difference {
 	return result
 }
 
-// words writes jumps, chain by chain: the order of the chains is that of the version of iptables.
+// words writes jumps, chain by chain: the order of the chains depends on the version of iptables.
 func words(lines []line) []string {
 	lines = slices.Clone(lines)
 	slices.SortStableFunc(lines, func(a, b line) int { return strings.Compare(a.chain, b.chain) })
@@ -156,8 +156,8 @@ func compareLists(a, b []string, anyOrder bool) difference {
 	return reordered
 }
 
-// normal sorts the words of rules, because the order of conditions in a rule is that of the version of iptables. A negation stays
-// with the word behind it.
+// normal sorts the words of rules, because the order of conditions in a rule depends on the version of iptables. A negation stays
+// with the word after it.
 func normal(list []string) []string {
 	out := make([]string, 0, len(list))
 	for _, s := range list {
@@ -168,7 +168,7 @@ func normal(list []string) []string {
 	return out
 }
 
-// change writes the input of iptables-restore that turns what is in place into what is wanted. Each table changes at once. The
+// change writes the input of iptables-restore that turns the installed rules into the wanted ones. Each table changes at once. The
 // jumps of wanted tables come last: packets meet the new rules only when all tables before have theirs. Tables that are equal
 // are left out, unless all is true.
 func change(present, want tables, all bool) string {
@@ -179,7 +179,7 @@ func change(present, want tables, all bool) string {
 			continue
 		}
 		fmt.Fprintf(&b, "*%s\n", name)
-		// This form makes a chain, or empties it if it is there.
+		// This form makes a chain, or empties it if it exists.
 		for _, chain := range union(p.chains, w.chains) {
 			fmt.Fprintf(&b, ":%s - [0:0]\n", chain)
 		}

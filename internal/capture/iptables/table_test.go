@@ -19,7 +19,7 @@ func set() rules.Set {
 	}, rules.IPv4)
 }
 
-// saved is what iptables-save says after the set was applied, with rules of others around it.
+// saved is the output of iptables-save after the set was applied, with rules of other programs around it.
 func saved(s rules.Set) string {
 	w := wanted(s)[rules.NAT]
 	var b strings.Builder
@@ -27,7 +27,7 @@ func saved(s rules.Set) string {
 	for _, c := range w.chains {
 		b.WriteString(":" + c + " - [0:0]\n")
 	}
-	// The chains come in another order than that of the set.
+	// The chains have another order than in the set.
 	b.WriteString("-A OUTPUT -j ISTIO_OUTPUT\n")
 	for _, j := range w.jumps {
 		if j.chain != "OUTPUT" {
@@ -70,8 +70,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestChange: what is in place already is left alone, the rules of others are never named, and what a capture of another version
-// has made goes with the same transaction.
+// TestChange: installed rules that are equal stay, rules of other programs are never named, and the rules of a capture of another version
+// are removed in the same transaction.
 func TestChange(t *testing.T) {
 	s := set()
 	if got := change(parse(saved(s)), wanted(s), false); got != "" {
@@ -96,7 +96,7 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a program says, nothing that is read of it names a chain of others, but for the jumps in them.
+// FuzzParse: whatever a program prints, no parsed rule names a chain of another program, except as the place of a jump.
 func FuzzParse(f *testing.F) {
 	f.Add(saved(set()))
 	f.Add("*nat\n:ISTIO_OUTPUT\n-A \n-A X\n-A X -j\n*\n:\n-A X -j ISTIO_OUTPUT")

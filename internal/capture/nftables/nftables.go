@@ -1,7 +1,7 @@
 // Package nftables applies rules with nftables alone, in one table of its own.
 //
-// The table is replaced as a whole by one transaction, for both versions of IP, so there is never half of it. The tables that Istio
-// makes go as well: they are those of an earlier capture. The package keeps nothing in memory and starts no goroutines.
+// The table is replaced as a whole by one transaction, for both versions of IP, so there is never half of it. The tables of
+// Istio are removed as well: an earlier capture made them. The package keeps nothing in memory and starts no goroutines.
 package nftables
 
 import (
@@ -23,10 +23,10 @@ const Table = "pilot-capture"
 // captures are the names of all tables of captures, of this program and of Istio.
 var captures = []string{Table, "istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"}
 
-// ErrMissing means that there is no nft.
+// ErrMissing means that the program nft is not installed.
 var ErrMissing = errors.New("nft is not installed, or not on PATH; without --native-nftables, capture uses iptables-restore")
 
-// hook is a base chain. Its priority is one behind that of iptables, so that rules which others have made with either come first.
+// hook is a base chain. Its priority is one after the priority of iptables, so that rules of other programs, in iptables or nftables, come first.
 type hook struct {
 	table    rules.Table
 	from     rules.Hook
@@ -35,7 +35,7 @@ type hook struct {
 	priority knftables.BaseChainPriority
 }
 
-// hooks are the base chains. Packets whose mark a rule of the kind "route" changes find their way anew.
+// hooks are the base chains. When a rule of the kind "route" changes the mark of a packet, the kernel routes the packet again.
 var hooks = []hook{
 	{rules.Raw, rules.Prerouting, knftables.FilterType, knftables.PreroutingHook, "-299"},
 	{rules.Raw, rules.Output, knftables.FilterType, knftables.OutputHook, "-299"},
@@ -115,7 +115,7 @@ func entrances(h hook, sets []rules.Set) []string {
 	return slices.Concat(first, out)
 }
 
-// replace adds to a transaction that the table is what the sets say, whatever it was.
+// replace adds the replacement of the table by the sets to a transaction, whether or not the table exists.
 func replace(tx *knftables.Transaction, sets []rules.Set) {
 	tx.Add(&knftables.Table{}) // to delete a table that is not there would be an error
 	tx.Delete(&knftables.Table{})
@@ -130,16 +130,16 @@ func Text(sets []rules.Set) string {
 	return tx.String()
 }
 
-// Present reports whether there is a program nft.
+// Present reports whether the program nft is installed.
 func Present() bool {
 	_, err := exec.LookPath("nft")
 	return err == nil
 }
 
-// State is what is in place: the tables of captures, as nft lists them.
+// State is the installed state: the tables of captures, as nft lists them.
 type State struct{ tables map[string]string }
 
-// Read reads what is in place.
+// Read reads the installed tables.
 func Read(ctx context.Context) (State, error) {
 	if !Present() {
 		return State{}, ErrMissing
@@ -161,7 +161,7 @@ func Read(ctx context.Context) (State, error) {
 	return s, nil
 }
 
-// run runs nft, and returns what it printed.
+// run runs nft, and returns its output.
 func run(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "nft", args...)
 	cmd.Stdin = strings.NewReader(input)
@@ -176,7 +176,7 @@ func run(ctx context.Context, input string, args ...string) (string, error) {
 // Captured reports whether there is a table of a capture.
 func (s State) Captured() bool { return len(s.tables) > 0 }
 
-// Apply replaces what is in place by the sets.
+// Apply replaces the installed tables by the sets.
 func (s State) Apply(ctx context.Context, sets []rules.Set) error {
 	nft, err := knftables.New(knftables.InetFamily, Table)
 	if err != nil {
@@ -190,10 +190,10 @@ func (s State) Apply(ctx context.Context, sets []rules.Set) error {
 	return s.remove(ctx, captures[1:])
 }
 
-// Clean removes what is in place.
+// Clean removes the installed tables.
 func (s State) Clean(ctx context.Context) error { return s.remove(ctx, captures) }
 
-// remove removes tables that are in place.
+// remove removes installed tables.
 func (s State) remove(ctx context.Context, names []string) error {
 	var text strings.Builder
 	for _, name := range names {
@@ -208,7 +208,7 @@ func (s State) remove(ctx context.Context, names []string) error {
 	return err
 }
 
-// Restore brings back what was in place when the state was read.
+// Restore brings back the tables that the state holds.
 func (s State) Restore(ctx context.Context) error {
 	var text strings.Builder
 	for _, name := range captures {

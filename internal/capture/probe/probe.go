@@ -1,5 +1,5 @@
-// Package probe finds out whether connections are captured: it listens on the ports of the proxy, connects to a port where
-// nobody listens, and looks whether the connection arrives.
+// Package probe finds out whether connections are captured: it listens on the ports of the proxy, connects to a port without a
+// listener, and checks that the connection arrives.
 //
 // It has to run as the user of the proxy, in place of the proxy: connections of the proxy's user to its own host go to the inbound
 // port. It starts no goroutines: a connection is established before the listener accepts it.
@@ -31,7 +31,7 @@ const (
 	pause    = 250 * time.Millisecond
 )
 
-// Run repeats the probe until connections are captured, or the timeout is over: for each version of IP that is captured.
+// Run repeats the probe until connections are captured, or the timeout is over, for each captured version of IP.
 func Run(ctx context.Context, s settings.Settings, port uint16, timeout time.Duration, uid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -75,7 +75,7 @@ func advice(s settings.Settings, uid uint32) string {
 	return fmt.Sprintf("; the probe ran as user %d, who is not the proxy, and whose calls to the own host are not captured: run it as user %d", uid, s.UIDs[0].From)
 }
 
-// addresses are where the probe listens, and what it connects to: the latter has no listener, and rules send it to the former.
+// addresses are the address where the probe listens, and the one that it calls: the latter has no listener, and rules redirect it to the former.
 func addresses(f rules.Family) (listen, call netip.Addr) {
 	if f == rules.IPv4 {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), f.Passthrough().Addr()
@@ -128,7 +128,7 @@ func attempt(ctx context.Context, f rules.Family, port uint16, listeners []*net.
 			continue // it went to the other one
 		}
 		to, err := original(got)
-		_ = got.Close() // it has told what it knows
+		_ = got.Close() // only its original destination is of use
 		if err == nil && to == port {
 			return nil
 		}
@@ -147,7 +147,7 @@ func original(c *net.TCPConn) (port uint16, err error) {
 		level = unix.SOL_IPV6
 	}
 	failed := raw.Control(func(fd uintptr) {
-		// In both versions of the address the port stands at the same place, in network order.
+		// IPv4 and IPv6 addresses have the port at the same offset, in network byte order.
 		var address [unix.SizeofSockaddrInet6]byte
 		size := uint32(len(address))
 		if _, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, level, soOriginalDst, uintptr(unsafe.Pointer(&address[0])), uintptr(unsafe.Pointer(&size)), 0); e != 0 {

@@ -1,7 +1,7 @@
-// Package routes makes what rules alone cannot: the route that brings marked packets to transparent listeners, and the IPv6
-// address that the proxy calls its application from.
+// Package routes makes the routes that rules need: the route that brings marked packets to transparent listeners, and the IPv6
+// address from which the proxy calls its application.
 //
-// What it makes has a number of its own as the protocol, so that a clean-up finds it without the settings that it was made with. It
+// Its routes have a protocol number of their own, so that a clean-up finds them without the settings that they were made with. It
 // keeps nothing in memory and starts no goroutines.
 package routes
 
@@ -18,7 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/capture/settings"
 )
 
-// protocol marks rules and routes as ours. The kernel does not interpret numbers from 4 on, and no routing daemon uses this one.
+// protocol marks rules and routes of captures. The kernel does not interpret numbers from 4 on, and no routing daemon uses this one.
 const protocol = 133
 
 // loopback is the name of the loopback interface.
@@ -49,7 +49,7 @@ func transparent(s settings.Settings) bool {
 	return s.Mode == settings.TProxy && (s.InboundPorts.All || len(s.InboundPorts.List) > 0)
 }
 
-// Commands says what Apply does, in the words of the program ip.
+// Commands returns the commands of the program ip that have the effect of Apply.
 func Commands(s settings.Settings) []string {
 	var out []string
 	if s.IPv6 {
@@ -65,7 +65,7 @@ func Commands(s settings.Settings) []string {
 	return out
 }
 
-// Apply makes what the settings need, and removes what earlier ones needed. What is there stays as it is.
+// Apply adds the routes and addresses that the settings need, and removes the ones of earlier settings. Existing ones stay as they are.
 func Apply(s settings.Settings) error {
 	link, err := netlink.LinkByName(loopback)
 	if err != nil {
@@ -103,7 +103,7 @@ func Apply(s settings.Settings) error {
 	return nil
 }
 
-// Clean removes all that captures have made, and what is for packets with the mark in the table, whoever made it.
+// Clean removes everything that captures have made, and the routing rules for the mark and table with their routes, whichever program made them.
 func Clean(mark uint32, table int) error {
 	if err := clean(mark, table); err != nil {
 		return err
@@ -125,7 +125,7 @@ func absent(err error) bool {
 		errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EACCES)
 }
 
-// clean removes routing rules and routes of captures, and those for the mark and table if they are not 0.
+// clean removes routing rules and routes of captures, and the ones for the mark and table if they are not 0.
 func clean(mark uint32, table int) error {
 	for _, family := range versions {
 		list, err := netlink.RuleList(family)
@@ -151,7 +151,7 @@ func clean(mark uint32, table int) error {
 	return nil
 }
 
-// removeRoutes removes the routes to the loopback interface from a table that is not one of the system.
+// removeRoutes removes the routes to the loopback interface from a table, unless it is a table of the system.
 func removeRoutes(family, table int) error {
 	if table >= unix.RT_TABLE_DEFAULT && table <= unix.RT_TABLE_LOCAL || table == 0 {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/capture/settings"
 )
 
-// Zones of connection tracking for DNS over UDP. The query of an application and that of the agent, which asks the same server,
-// may have the same addresses and ports: without zones they would be one connection.
+// Zones of connection tracking for DNS over UDP. The query of an application and the agent's query to the same server may have
+// the same addresses and ports: without zones they would be one connection.
 const (
 	agentZone       = 1
 	applicationZone = 2
@@ -58,7 +58,7 @@ func (b builder) loopback() netip.Prefix {
 // inbound reports whether inbound connections are captured.
 func (b builder) inbound() bool { return b.InboundPorts.All || len(b.InboundPorts.List) > 0 }
 
-// owners are conditions that a packet is of the proxy, one for each of its users, then one for each of its groups.
+// owners are conditions that a packet comes from the proxy, one for each of its users, then one for each of its groups.
 func (b builder) owners() []Owner {
 	var out []Owner
 	for _, id := range b.UIDs {
@@ -124,7 +124,7 @@ func (b builder) inboundPorts(then ...Rule) []Rule {
 	return out
 }
 
-// outbound decides about connections of processes. The order matters: who is excluded, the calls of the proxy and of the
+// outbound decides about connections of processes. The order matters: exclusions, the calls of the proxy and of the
 // application to themselves, DNS, and then destinations.
 func (b builder) outbound() []Rule {
 	var out []Rule
@@ -143,7 +143,7 @@ func (b builder) outbound() []Rule {
 		}
 		return append(out, b.others()...)
 	}
-	// One rule that leaves out all that are in none of the groups would be too long for iptables.
+	// One rule that excludes all processes outside of the groups would be too long for iptables.
 	for _, id := range b.Groups.Only {
 		out = append(out, Rule{Match{Owner: Owner{Kind: Group, IDs: id}}, to(Groups)})
 	}
@@ -170,9 +170,9 @@ func (b builder) excludedPorts() []Rule {
 	return out
 }
 
-// toItself decides about connections that stay on the loopback interface. Those of the proxy to its own workload, because a
-// client and a server of the mesh are the same workload, go through the inbound listener. Those of others are not captured,
-// unless a loopback range is to be. DNS servers on this host are left to the rules for DNS.
+// toItself decides about connections that stay on the loopback interface. Connections of the proxy to its own workload,
+// which is then both client and server in the mesh, go through the inbound listener. Connections of other processes are not
+// captured, unless a loopback range is to be. DNS servers on this host are left to the rules for DNS.
 func (b builder) toItself(o Owner) []Rule {
 	again := Match{Out: "lo", Destination: outside(b.loopback()), Protocol: TCP, NotTo: []uint16{b.TunnelPort}, Owner: o}
 	dns := len(b.servers()) > 0
@@ -191,7 +191,7 @@ func (b builder) toItself(o Owner) []Rule {
 	return append(out, Rule{others, back()})
 }
 
-// destinations decides by address and port.
+// destinations decides about connections by their address and port.
 func (b builder) destinations() []Rule {
 	var out []Rule
 	for _, r := range b.family.of(b.OutboundRangesExclude) {
@@ -209,7 +209,7 @@ func (b builder) destinations() []Rule {
 	return out
 }
 
-// virtual decides about what comes from virtual machines: it is outbound traffic.
+// virtual decides about packets from virtual machines: they are outbound traffic.
 func (b builder) virtual() []Rule { return append(b.excludedPorts(), b.destinations()...) }
 
 // servers are the name servers whose queries the agent answers.
@@ -238,7 +238,7 @@ func queries(servers []netip.Prefix, then Action, protocols ...Protocol) []Rule 
 	return out
 }
 
-// raw keeps the queries of applications apart from those of the agent.
+// raw puts DNS queries of applications and of the agent into separate zones.
 func (b builder) raw() Part {
 	servers := b.servers()
 	if len(servers) == 0 {

@@ -1,7 +1,7 @@
 // Package rules says which packets are captured, as one typed set of rules for each IP version.
 //
 // Build is a pure function of the settings, and the set is the same for every back end. Everything is in chains of known names,
-// and what a back end puts elsewhere are only jumps to these chains: so they can be recognised later, also without the settings
+// and a back end adds only jumps to these chains elsewhere. So the rules can be recognised later, also without the settings
 // that they were made with. The package starts no goroutines.
 package rules
 
@@ -42,7 +42,7 @@ const (
 	Output     Hook = "OUTPUT"
 )
 
-// Names of chains. They are those of Istio where it has such a chain, so that what operators know stays true.
+// Names of chains. A chain that Istio has too has Istio's name, which operators know.
 const (
 	Inbound    = "ISTIO_INBOUND"
 	Outbound   = "ISTIO_OUTPUT"
@@ -59,19 +59,19 @@ const (
 // Names are all names of chains that a capture may have made, in any table.
 var Names = []string{Inbound, Outbound, Redirect, InRedirect, Divert, TProxy, Drop, OutputDNS, Virtual, Groups}
 
-// Protocol is that of a packet. Empty means any.
+// Protocol is the protocol of a packet. Empty means any.
 type Protocol string
 
-// The protocols that rules tell apart.
+// The protocols that rules distinguish.
 const (
 	TCP Protocol = "tcp"
 	UDP Protocol = "udp"
 )
 
-// State is what connection tracking says of a packet. Empty means anything.
+// State is the state of a packet in connection tracking. Empty means any.
 type State string
 
-// The states that rules tell apart.
+// The states that rules distinguish.
 const (
 	Invalid State = "INVALID"
 	Known   State = "RELATED,ESTABLISHED"
@@ -83,7 +83,7 @@ type Address struct {
 	Not   bool
 }
 
-// OwnerKind is what an owner is compared by. Empty means not at all.
+// OwnerKind is the property by which an owner is compared. Empty means that it is not compared.
 type OwnerKind string
 
 // The kinds of owners.
@@ -112,13 +112,13 @@ type Match struct {
 	Owner               Owner
 }
 
-// Kind is what a rule does with a packet.
+// Kind is the kind of an action.
 type Kind int
 
-// Jump goes on in a chain and comes back at its end. Return goes back to the chain before. Accept and DropPacket end the way
+// Jump continues in a chain and comes back at its end. Return goes back to the chain before. Accept and DropPacket end the way
 // through the table. ToPort sends the packet to a port of this host. ToSocket gives it to a transparent listener, and drops it if
-// there is none. SetMark, SaveMark and RestoreMark write the mark of the packet, of the connection from that of the packet, and of
-// the packet from that of the connection. SetZone sets the zone of connection tracking.
+// there is none. SetMark sets the mark of the packet, SaveMark copies it to the connection, and RestoreMark copies the mark of
+// the connection to the packet. SetZone sets the zone of connection tracking.
 const (
 	Jump Kind = iota
 	Return
@@ -132,7 +132,7 @@ const (
 	SetZone
 )
 
-// Action is what a rule does.
+// Action is the action of a rule on a packet.
 type Action struct {
 	Kind  Kind
 	Chain string // Jump
@@ -140,7 +140,7 @@ type Action struct {
 	Value uint32 // the mark of SetMark and ToSocket, the zone of SetZone
 }
 
-// Rule says what to do with packets that match.
+// Rule applies an action to packets that match.
 type Rule struct {
 	Match
 	Action
@@ -155,11 +155,11 @@ type Chain struct {
 // Entry is a jump from a hook to a chain.
 type Entry struct {
 	Hook  Hook
-	First bool // before the rules of others, or else behind them
+	First bool // before the rules of other programs, or else after them
 	Rule
 }
 
-// Part is what a set has in one table.
+// Part is the part of a set for one table.
 type Part struct {
 	Table   Table
 	Entries []Entry

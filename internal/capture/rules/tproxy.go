@@ -2,7 +2,7 @@ package rules
 
 import "github.com/pilotmesh/pilot/internal/capture/settings"
 
-// mangle drops invalid packets, and marks those that transparent listeners take.
+// mangle drops invalid packets, and marks the packets for transparent listeners.
 func (b builder) mangle() Part {
 	p := Part{Table: Mangle}
 	transparent := b.inbound() && b.Mode == settings.TProxy
@@ -31,8 +31,8 @@ func (b builder) mangle() Part {
 	return p
 }
 
-// transparentInbound gives inbound connections to the listener, and leaves out those of the workload to itself, but for those
-// that the proxy makes in the name of the application.
+// transparentInbound gives inbound connections to the listener, and leaves out connections of the workload to itself, except
+// connections that the proxy makes on behalf of the application.
 func (b builder) transparentInbound() []Rule {
 	var out []Rule
 	for _, name := range b.ExcludeInterfaces {
@@ -53,7 +53,7 @@ func (b builder) transparentInbound() []Rule {
 		Rule{Match{Protocol: TCP}, to(TProxy)})...)
 }
 
-// transparentOutbound marks what the proxy sends to its own workload, and answers to what it sent with the address of a caller.
+// transparentOutbound marks packets of the proxy to its own workload, and answers to packets that it sent from the address of a caller.
 func (b builder) transparentOutbound() []Rule {
 	var out []Rule
 	for _, name := range b.ExcludeInterfaces {

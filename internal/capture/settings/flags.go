@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags holds the values of the flags as they were given. The fields have the meaning of those of Settings and Options.
+// Flags holds the values of the flags as they were given. The fields mean the same as the fields of Settings and Options.
 type Flags struct {
 	outboundPort, inboundPort, tunnelPort    string
 	uid, gid, user                           string
@@ -37,7 +37,7 @@ const (
 	envLoopback      = "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"
 )
 
-// noVariable are flags that no variable sets. Kubernetes sets ENVOY_PORT to something else where a service is called "envoy".
+// noVariable are flags that no variable sets. Kubernetes sets ENVOY_PORT to another value where a service is called "envoy".
 var noVariable = []string{"envoy-port", "help"}
 
 // alsoVariable has second names of variables, which other programs share.
@@ -74,7 +74,7 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	return f
 }
 
-// apart defines the flags that say how to go about it.
+// apart defines the flags of Options.
 func (f *Flags) apart(set *pflag.FlagSet) {
 	set.BoolVarP(&f.dryRun, "dry-run", "n", false, "print what would be done, and change nothing")
 	set.BoolVar(&f.skipApply, "skip-rule-apply", false, "change nothing; for --run-validation alone")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzLists: whatever a list holds, it is either refused or means what it says: written out again it is the same list, and
-// nothing in it could be taken for another word of a rule.
+// FuzzLists: every list is either refused or read as written: formatted again it is the same list, and no item can be
+// mistaken for another word of a rule.
 func FuzzLists(f *testing.F) {
 	for _, s := range []string{"", "*", "80", "80, 90,", "8000:8010", "10.0.0.0/8,fd00::/8", "eth0,tap+", "1337,1000-2000", "-5", "a b", "0x1", "1:2:3", "::/0", "!lo", "4294967295", "65536", "10.0.0.0/33"} {
 		f.Add(s)

@@ -86,7 +86,7 @@ func ParseRangeList(s string) (RangeList, error) {
 	return RangeList{List: ranges}, err
 }
 
-// ParseInterfaces parses a list of network interfaces. A name that ends in + stands for all that begin like it.
+// ParseInterfaces parses a list of network interfaces. A name that ends in + matches all interfaces with that prefix.
 func ParseInterfaces(s string) ([]string, error) {
 	out := list(s)
 	for _, e := range out {

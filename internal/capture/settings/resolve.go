@@ -12,7 +12,7 @@ import (
 // defaultID is the user and group of the proxy where the proxy's user is not known.
 const defaultID = 1337
 
-// NetworkNamespace is the path of the network namespace to work in, or "". Host has to be about that one.
+// NetworkNamespace is the path of the network namespace to work in, or "". Host must describe that namespace.
 func (f *Flags) NetworkNamespace() string { return f.networkNamespace }
 
 // Resolve validates the flags.
@@ -38,7 +38,7 @@ func (f *Flags) Resolve(host Host) (Settings, Options, error) {
 	return s, o, nil
 }
 
-// CleanupOptions validates what a clean-up depends on, and no more: it must not fail for a flag of the capture.
+// CleanupOptions validates only the flags that a clean-up depends on: it must not fail for a flag of the capture.
 func (f *Flags) CleanupOptions() (Options, uint32, int, error) {
 	o, err := f.options()
 	o.Validate = false
@@ -121,7 +121,7 @@ func (f *Flags) interfaces(s *Settings) (err error) {
 	return nil
 }
 
-// transparent reads what mode TPROXY needs. Mark and table are read in the other mode as well, because a clean-up needs them.
+// transparent reads the settings of mode TPROXY. Mark and table are read in the other mode as well, because a clean-up needs them.
 func (f *Flags) transparent(s *Settings) error {
 	switch s.Mode = Mode(f.mode); s.Mode {
 	case "":
@@ -142,7 +142,7 @@ func (f *Flags) transparent(s *Settings) error {
 	return nil
 }
 
-// owners finds out who the proxy is. A user by name stands for its group as well, if no group is given.
+// owners finds the users and groups of the proxy. A user given by name adds its group as well, if no group is given.
 func (f *Flags) owners(s *Settings, host Host) (err error) {
 	userID := func(name string) (uint32, error) {
 		uid, _, err := host.User(name)

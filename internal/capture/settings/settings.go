@@ -1,7 +1,7 @@
 // Package settings turns the flags and environment variables of the capture commands into validated values.
 //
 // It owns the names and defaults of the flags, and the syntax of their values: lists of ports, of CIDR ranges, of users, groups
-// and interfaces. Resolve is pure: what it needs to know of the machine is in Host. The package starts no goroutines.
+// and interfaces. Resolve is pure: it gets the facts about the machine in Host. The package starts no goroutines.
 package settings
 
 import (
@@ -20,7 +20,7 @@ const (
 )
 
 // OutboundMark is the mark of packets from the proxy to its own workload in mode TProxy: they have to go through the inbound
-// listener, unlike those of the application to itself.
+// listener, unlike packets of the application to itself.
 const OutboundMark = 1338
 
 // DNSPort is the port of the agent's DNS server.
@@ -44,7 +44,7 @@ type RangeList struct {
 	List []netip.Prefix
 }
 
-// GroupFilter says whose outbound connections are captured: those of everybody but some groups, or those of some groups.
+// GroupFilter selects by group whose outbound connections are captured: all groups except some, or only some.
 type GroupFilter struct {
 	All    bool
 	Except []IDs // if All
@@ -58,7 +58,7 @@ type DNS struct {
 	Servers []netip.Addr // of resolv.conf
 }
 
-// Settings is what to capture, validated.
+// Settings are the validated settings of a capture.
 type Settings struct {
 	OutboundPort, InboundPort, TunnelPort uint16 // of the proxy
 
@@ -79,13 +79,13 @@ type Settings struct {
 	Groups            GroupFilter
 	Loopback          netip.Prefix // IPv4 destinations on the loopback interface that are the application's own
 	ExcludeInterfaces []string
-	VirtualInterfaces []string // of virtual machines: what comes from there is outbound traffic
+	VirtualInterfaces []string // of virtual machines: packets from there are outbound traffic
 
 	DNS         DNS
 	DropInvalid bool
 	IPv4, IPv6  bool
 
-	Remarks []string // for the user: what has no effect, and why
+	Remarks []string // for the user: which settings have no effect, and why
 }
 
 // Options says how to go about it.
@@ -93,14 +93,14 @@ type Options struct {
 	DryRun, SkipApply, Validate   bool
 	Reconcile, CleanupOnly, Force bool
 	Native                        bool   // nftables without iptables
-	Binary                        string // "nft", "legacy", or "" to choose by what is there
+	Binary                        string // "nft", "legacy", or "" to choose by the installed rules
 	NetworkNamespace              string // a path, or "" for the present one
-	OwnLock                       bool   // the files are those of the host: do not share its lock of iptables
+	OwnLock                       bool   // the file system is the host's: do not share its lock of iptables
 	ProbePort                     uint16
 	ProbeTimeout                  time.Duration
 }
 
-// Host is what Resolve has to know of the machine.
+// Host has the facts about the machine that Resolve needs.
 type Host struct {
 	Addresses []netip.Addr // of all interfaces
 	Resolv    func() ([]byte, error)

@@ -57,7 +57,7 @@ func resolve(line string, h Host) (Settings, Options, error) {
 	return flags.Resolve(h)
 }
 
-// TestRefused: what makes no sense is refused, and the error names flag and value.
+// TestRefused: values that make no sense are refused, and the error names flag and value.
 func TestRefused(t *testing.T) {
 	many := make([]string, maxGroups+1)
 	for i := range many {
@@ -122,7 +122,7 @@ func TestRefusedHost(t *testing.T) {
 	}
 }
 
-// TestMeaning: what flags and variables lead to.
+// TestMeaning: flags and variables yield the expected settings.
 func TestMeaning(t *testing.T) {
 	id := func(n ...uint32) (out []IDs) {
 		for _, i := range n {

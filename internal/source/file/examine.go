@@ -84,8 +84,8 @@ func (r *run) read(path string, now time.Time) {
 	}
 }
 
-// replaced reports whether a file took the place of the one that was read before and is whole: a rename, or another symbolic link, put it
-// there, and it was not written to since. An empty one was probably just created.
+// replaced reports whether a file replaced the one that was read before and is whole: a rename or a changed symbolic link put it in
+// place, and it was not written to since. An empty file was probably just created.
 func (r *run) replaced(path string, info fs.FileInfo, size int) bool {
 	last := r.lastRead[path]
 	return r.watcher != nil && size > 0 && last != nil && !os.SameFile(last, info) && !r.written[path]
@@ -170,7 +170,7 @@ func (r *run) beingFilled(now time.Time) bool {
 	return now.Sub(r.lastEvent) < returnQuiet && now.Sub(r.returned) < returnPatience
 }
 
-// compare reads the new and changed files of a tree, and removes those that are no longer in it.
+// compare reads the new and changed files of a tree, and removes files that are no longer in it.
 func (r *run) compare(t *tree, now time.Time) {
 	old := r.tree.files
 	r.tree = t
@@ -198,7 +198,7 @@ func (r *run) compare(t *tree, now time.Time) {
 	r.ledger.recall(t)
 }
 
-// explain reports what could not be read or watched as Problems, and schedules another attempt.
+// explain reports files and directories that could not be read or watched as Problems, and schedules another attempt.
 func (r *run) explain(t *tree, now time.Time) []api.Problem {
 	var notes []api.Problem
 	unwatched := 0

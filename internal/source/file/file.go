@@ -9,8 +9,8 @@
 // Invariants:
 //   - An object that was valid once is kept until the user has removed it. An invalid document, an unreadable or temporarily
 //     empty file, or a missing root directory does not remove it. Each of these is a Problem.
-//   - An access policy that was valid once survives restarts (Options.Kept), and one that never was denies all that it is about. Its loss
-//     waits longer than any other change, unless another file was put in the place of its file, because a file that is written in pieces has lost it for some time; see leaving.go.
+//   - An access policy that was valid once survives restarts (Options.Kept); one that never was denies all requests to its workloads. Its
+//     loss waits longer than other changes, unless its file was replaced: a file that is written in pieces misses it for a time (leaving.go).
 //   - A change without effect (a touched, rewritten, reordered, commented or annotated document) causes no events.
 //   - After a change of one file, only that file is read, and only its changed documents are decoded.
 //
@@ -137,7 +137,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 // cutWaits is how many times MaxWait a file whose last line does not end must be unchanged before an edit of its last policy counts.
 const cutWaits = 4
 
-// structural is a pseudo path in pending that stands for the structure of the tree: its directories and links.
+// structural is a pseudo path in pending for the structure of the tree: its directories and links.
 const structural = ""
 
 // run is the state of a running source. Only Run's goroutine uses it.

@@ -25,10 +25,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// waitLimit is how long a test waits for what must come. It is generous: the machine may be busy.
+// waitLimit is how long a test waits for an expected state. It is generous: the machine may be busy.
 const waitLimit = 20 * time.Second
 
-// world is a running source and what its batches add up to.
+// world is a running source and the sum of its batches.
 type world struct {
 	t        testing.TB
 	dir      string
@@ -204,7 +204,7 @@ func (w *world) until(what string, holds func() bool) {
 	}
 }
 
-// sentinel makes a change that must be the only thing that comes: nothing else was pending.
+// sentinel makes a change that must arrive alone: no other change was pending.
 func (w *world) sentinel() {
 	w.t.Helper()
 	name := fmt.Sprintf("sentinel-%d", w.count)
@@ -228,7 +228,7 @@ func (w *world) names() []string {
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-// has reports whether exactly these objects are there.
+// has reports whether exactly these objects exist.
 func (w *world) has(names ...string) func() bool {
 	slices.Sort(names)
 	return func() bool { return slices.Equal(w.names(), names) }
@@ -286,7 +286,7 @@ func write(t testing.TB, path, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// replace writes a file as careful programs do.
+// replace writes a file atomically.
 func replace(t testing.TB, path, text string) {
 	t.Helper()
 	tmp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
@@ -349,7 +349,7 @@ func TestEdits(t *testing.T) {
 	w.until("d is back", w.has("b", "d"))
 }
 
-// TestNothingSaid makes changes of files that say nothing new.
+// TestNothingSaid makes changes of files that do not change their objects.
 func TestNothingSaid(t *testing.T) {
 	text := entries("a", "b")
 	w := open(t, map[string]string{"a.yaml": text, "c.yaml": entries("c")})
@@ -373,7 +373,7 @@ func TestNothingSaid(t *testing.T) {
 	}
 }
 
-// TestMovedObject moves objects from file to file: they are never gone in between.
+// TestMovedObject moves objects from file to file: they are never removed.
 func TestMovedObject(t *testing.T) {
 	w := open(t, map[string]string{"a.yaml": entries("a", "b")})
 	for i := range 10 {
@@ -405,7 +405,7 @@ func TestBrokenDocuments(t *testing.T) {
 	if !w.address("b", "192.0.2.1")() {
 		t.Fatal("a refused version is in use")
 	}
-	// A syntax error says nothing of whose it is: everything stays but what is elsewhere.
+	// A syntax error names no object: all objects stay, except objects that are now in another file.
 	write(t, w.path("a.yaml"), entry("a", "192.0.2.3")+"---\nspec: [\n---\n"+entries("c"))
 	w.until("a is edited", w.address("a", "192.0.2.3"))
 	if !w.has("a", "b", "c", "d")() || !w.problem("not well-formed YAML")() {
@@ -415,7 +415,7 @@ func TestBrokenDocuments(t *testing.T) {
 	w.until("b is taken from elsewhere", w.address("b", "192.0.2.7"))
 	must(t, os.Remove(w.path("b.yaml")))
 	w.until("b is what its broken file said last", w.address("b", "192.0.2.1"))
-	// Healed: what is not in the file any more goes.
+	// Healed: objects that are no longer in the file are removed.
 	write(t, w.path("a.yaml"), entries("a", "c"))
 	w.until("healed", func() bool { return w.has("a", "c", "d")() && w.healthy() })
 	// Broken from the start: there is nothing to keep.
@@ -452,7 +452,7 @@ func TestDuplicates(t *testing.T) {
 	must(t, os.Remove(w.path("a.yaml")))
 	must(t, os.Remove(w.path("b.yaml")))
 	w.until("the next one counts", w.address("a", "192.0.2.3"))
-	// A broken document in front of a good one that is in use does not take its place.
+	// A broken document before a good one that is in use does not replace it.
 	write(t, w.path("a.yaml"), strings.Replace(entry("a", "192.0.2.9"), "hosts:", "hots:", 1))
 	w.until("the problem is told", w.problem("did you mean hosts?"))
 	write(t, w.path("c.yaml"), entry("a", "192.0.2.5"))
@@ -476,7 +476,7 @@ func TestHalfWrittenFile(t *testing.T) {
 	if len(b.Events) != 1 || !w.address("a", "192.0.2.8")() {
 		t.Fatalf("events %v", b.Events)
 	}
-	// A file that stays empty is meant to be.
+	// A file that stays empty is intended.
 	must(t, os.Truncate(w.path("a.yaml"), 0))
 	w.until("emptied", w.has("c"))
 }

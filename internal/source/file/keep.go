@@ -29,7 +29,7 @@ type versions struct {
 	byKey  map[api.Key]*api.Object
 }
 
-// load reads what an earlier run has kept. Files are relative to the directory there.
+// load reads the versions that an earlier run has kept. Files are relative to the directory there.
 func (r *run) load() {
 	if r.Kept == nil {
 		return
@@ -54,7 +54,7 @@ func (r *run) load() {
 	}
 }
 
-// recall puts kept versions into reserve whose files are in directories that cannot be read: they may still be there.
+// recall puts kept versions into reserve whose files are in directories that cannot be read: the files may still exist.
 func (l *ledger) recall(t *tree) {
 	for path := range l.kept.byFile {
 		if _, known := t.files[path]; known || l.files[path] != nil || !t.failedAbove(path) {

@@ -13,7 +13,7 @@ import (
 // long is a time that no test waits for.
 const long = time.Hour
 
-// TestPolicyFileInPieces: whatever a file with policies looks like while it is written, they stay in force until it is whole.
+// TestPolicyFileInPieces: while a file with policies is written in pieces, they stay in force until it is whole.
 func TestPolicyFileInPieces(t *testing.T) {
 	whole := deny("a", "/a") + "---\n" + deny("b", "/b")
 	edited := deny("a", "/a") + "---\n" + deny("b", "/c")
@@ -38,7 +38,7 @@ func TestPolicyFileInPieces(t *testing.T) {
 	}
 }
 
-// TestCutPolicyAtTheEnd: a policy that is the last document of a file that was cut off may say less than it will, so its version before stays.
+// TestCutPolicyAtTheEnd: the last policy of a file that was cut off may be incomplete, so its version before stays in force.
 func TestCutPolicyAtTheEnd(t *testing.T) {
 	two := strings.Replace(deny("a", "/a"), "rules:\n", "rules:\n  - to: [{operation: {ports: [\"80\"], paths: [/first]}}]\n", 1)
 	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": two + "---\n" + deny("b", "/b")})
@@ -76,7 +76,7 @@ func TestWholeReplacement(t *testing.T) {
 	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": deny("a", "/a") + "---\n" + deny("b", "/b") + "---\n" + deny("c", "/c")})
 	replace(t, w.path("p.yaml"), deny("a", "/a")+"---\n"+deny("b", "/b"))
 	w.until("c is gone", w.denies("c", "nothing"))
-	// Written in place from now on, it may be in the middle of it.
+	// From now on the file is written in place, so it may be incomplete.
 	write(t, w.path("p.yaml"), deny("a", "/a"))
 	mark(t, w)
 	if !w.denies("b", "/b")() {
@@ -86,7 +86,7 @@ func TestWholeReplacement(t *testing.T) {
 	w.until("b is gone", func() bool { return w.denies("b", "nothing")() && w.denies("a", "/other")() })
 }
 
-// TestLinkedReplacement: so is what a mounted ConfigMap has when its link is replaced.
+// TestLinkedReplacement: a file of a mounted ConfigMap is whole, too, when its link is replaced.
 func TestLinkedReplacement(t *testing.T) {
 	w := openWith(t, file.Options{PolicyWait: long}, nil)
 	version := func(name, text string) {

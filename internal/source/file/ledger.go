@@ -77,7 +77,7 @@ type claim struct {
 	denying *api.Object
 }
 
-// known reports whether the claim has something that may be in force.
+// known reports whether the claim has a version that may be in force.
 func (c *claim) known() bool { return c.exists() || c.denying != nil }
 
 func newLedger(w waits) *ledger {
@@ -130,7 +130,7 @@ func (l *ledger) read(path string, data []byte, now, written time.Time, complete
 	return again
 }
 
-// before returns the content of a file before it is read; nil if nothing is known of it. At first, that is what an earlier run has kept.
+// before returns the last known content of a file; nil if there is none. At first, it is the content that an earlier run has kept.
 func (l *ledger) before(path string) *file {
 	if f := l.files[path]; f != nil || len(l.kept.byFile[path]) == 0 {
 		return f

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 )
 
-// doc is a document of the model: what it is about, and in which state.
+// doc is a document of the model: the name of its object, its version and its state.
 type doc struct {
 	name    string
 	version int
@@ -45,7 +45,7 @@ func render(docs []doc) []byte {
 	return out
 }
 
-// TestLedger makes random edits and compares with what the rules say, worked out from scratch.
+// TestLedger makes random edits and compares with the result of the rules, computed from scratch.
 func TestLedger(t *testing.T) {
 	drawDoc := rapid.Custom(func(t *rapid.T) doc {
 		return doc{
@@ -119,9 +119,9 @@ func sink(t *rapid.T, sunk map[api.Key]*api.Object, events []source.Event) {
 	}
 }
 
-// compare checks the rules that can be told from the documents alone.
+// compare checks the rules that depend on the documents alone.
 func compare(t *rapid.T, files map[string][]doc, before, now map[api.Key]*api.Object, problems []api.Problem) {
-	unsure := false // some document does not say whose it is
+	unsure := false // some document does not name its object
 	first := map[string]doc{}
 	named := map[string]bool{}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -163,7 +163,7 @@ func compare(t *rapid.T, files map[string][]doc, before, now map[api.Key]*api.Ob
 	}
 }
 
-// TestUnchangedDocuments: a document that stands unchanged in an edited file is not decoded again.
+// TestUnchangedDocuments: a document that is unchanged in an edited file is not decoded again.
 func TestUnchangedDocuments(t *testing.T) {
 	l := newLedger(waits{})
 	docs := []doc{{"a", 1, "good"}, {"b", 1, "good"}}

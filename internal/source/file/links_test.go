@@ -107,7 +107,7 @@ func TestLinkOutside(t *testing.T) {
 	w.until("gone", w.has())
 }
 
-// TestLinkedDirectories reads a directory once, however many links lead to it, and loops not at all.
+// TestLinkedDirectories reads a directory once, however many links lead to it, and skips loops.
 func TestLinkedDirectories(t *testing.T) {
 	outside := t.TempDir()
 	write(t, filepath.Join(outside, "a.yaml"), entries("a"))
@@ -177,7 +177,7 @@ func TestDirectoriesComeAndGo(t *testing.T) {
 	w.until("e is there", w.has("a", "e"))
 }
 
-// TestRootVanishes removes and replaces the root itself: what was known stays until it can be read again.
+// TestRootVanishes removes and replaces the root itself: the known objects stay until it can be read again.
 func TestRootVanishes(t *testing.T) {
 	w := open(t, map[string]string{"a.yaml": entries("a"), "b.yaml": entries("b")})
 	must(t, os.Rename(w.dir, w.dir+".old"))
@@ -192,7 +192,7 @@ func TestRootVanishes(t *testing.T) {
 	if !w.has("a", "b")() {
 		t.Fatalf("objects %v", w.names())
 	}
-	// Emptied is not vanished: it is what somebody wants.
+	// Emptying the root is intended, unlike its removal.
 	must(t, os.Remove(w.path("a.yaml")))
 	must(t, os.Remove(w.path("b.yaml")))
 	w.until("emptied", w.has())
@@ -271,7 +271,7 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestRelativePaths runs with paths relative to a working directory, one of which begins with a dot.
+// TestRelativePaths runs with paths relative to a working directory. One of them begins with a dot.
 func TestRelativePaths(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "config"), 0o755))
@@ -303,7 +303,7 @@ func TestMeshConfigComesLate(t *testing.T) {
 	w.until("synced", func() bool { return w.last.Synced && w.mesh.GetTrustDomain() == "cluster.local" && w.healthy() })
 }
 
-// TestMeshConfigAlone has no directory of objects.
+// TestMeshConfigAlone runs without a directory of objects.
 func TestMeshConfigAlone(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "a.yaml", entries("a"))

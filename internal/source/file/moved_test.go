@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/file"
 )
 
-// TestMovedAndRewritten moves a file and writes the new one slowly, as a copying editor does: its object is never gone.
+// TestMovedAndRewritten moves a file and writes the new one slowly, as a copying editor does: its object is never removed.
 func TestMovedAndRewritten(t *testing.T) {
 	for name, to := range map[string]string{"beside": "c.yaml", "into another directory": "sub/c.yaml"} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestMovedAndCut(t *testing.T) {
 	if n := w.events[key("a")]; n != 2 {
 		t.Errorf("a came, and changed %d times, want once", n-1)
 	}
-	// What is gone for good is held only for a while.
+	// Objects that do not return are held only for a while.
 	must(t, os.Remove(w.path("c.yaml")))
 	must(t, os.Truncate(w.path("b.yaml"), 0))
 	w.until("both are gone", w.has())

@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/object"
 )
 
-// version is a version of an object: of the mesh's configuration, or what an object of Kubernetes says. The zero version is none.
+// version is a version of an object: of the mesh's configuration, or the value of an object of Kubernetes. The zero version is none.
 type version struct {
 	object *api.Object
 	value  kube.Value

@@ -26,7 +26,7 @@ func TestPending(t *testing.T) {
 	if _, ok := p.next(); ok || !p.idle() {
 		t.Fatal("something is pending at first")
 	}
-	// What happens within the quiet time of each other is one round.
+	// Events within the quiet time of each other are one round.
 	p.add("b", at(0))
 	next(5)
 	p.add("a", at(3))
@@ -36,7 +36,7 @@ func TestPending(t *testing.T) {
 	if _, ok := p.next(); ok || !p.idle() {
 		t.Fatal("something is pending after the round")
 	}
-	// A round without an end is cut; what just happened waits for the next one.
+	// A round without an end is cut; paths with a recent event wait for the next one.
 	for ms := 0; ms <= 48; ms += 3 {
 		p.add("early", at(100))
 		p.add("late", at(100+ms))
@@ -47,7 +47,7 @@ func TestPending(t *testing.T) {
 	next(153)
 	due(152)
 	due(153, "late")
-	// A path that never gets quiet is looked at nevertheless.
+	// A path that never becomes quiet is examined nevertheless.
 	for ms := 0; ms <= 500; ms += 2 {
 		p.add("busy", at(200+ms))
 		if ms < 500 {
@@ -55,7 +55,7 @@ func TestPending(t *testing.T) {
 		}
 	}
 	due(701, "busy")
-	// What is postponed comes at its time, or when something happens to it.
+	// A postponed path is due at its time, or when it changes.
 	p.postpone("x", at(850))
 	p.postpone("y", at(900))
 	next(850)

@@ -16,9 +16,9 @@ import (
 // maxPlaced is how many bytes of files one call of Place reads.
 const maxPlaced = 16 << 20
 
-// Place sets the positions of problems that were found later about objects of the directory: to those of their fields in the files, as
-// they are at present. A problem keeps its position if its file cannot be read, or if the document of its object is not in the file or
-// not valid: the lines would be those of another version. Place may be called on any goroutine.
+// Place sets the positions of problems that were found later about objects of the directory to the positions of their fields in the
+// present files. A problem keeps its position if its file cannot be read, or if the document of its object is not in the file or
+// not valid: the lines would belong to another version. Place may be called on any goroutine.
 func (s *Source) Place(problems []api.Problem) {
 	left := int64(maxPlaced)
 	byFile := map[string][]*api.Problem{}

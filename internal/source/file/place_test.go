@@ -33,7 +33,7 @@ func TestPlace(t *testing.T) {
 		line, column int
 	}{
 		{filepath.Join(dir, "one.yaml"), "spec.http[0].route[0].destination.host", 9, 9},
-		{filepath.Join(dir, "one.yaml"), "spec.http[0].route[0].destination.subset", 8, 7}, // which is not there: the nearest field around it
+		{filepath.Join(dir, "one.yaml"), "spec.http[0].route[0].destination.subset", 8, 7}, // missing: the nearest field around it
 		{filepath.Join(dir, "one.yaml"), "spec.hosts[0]", 5, 11},
 		{filepath.Join(dir, "moved.yaml"), "spec.hosts[0]", 7, 11},
 		{filepath.Join(dir, "second.yaml"), "spec.hosts[0]", 10, 11},

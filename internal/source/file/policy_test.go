@@ -145,8 +145,8 @@ func restarts() []restart {
 	}
 }
 
-// TestRestart: what a policy denied before a restart is denied after it, whatever happened to its file, unless it was removed or has a
-// good version.
+// TestRestart: a path that a policy denied before a restart is denied after it, whatever happened to its file, unless it was removed or
+// has a good version.
 func TestRestart(t *testing.T) {
 	for _, c := range restarts() {
 		t.Run(c.name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestRemovedPolicyIsForgotten(t *testing.T) {
 	}
 }
 
-// files returns what writes files, in pairs of a name and a text. An empty text removes the file. They are old.
+// files returns a function that writes files, in pairs of a name and a text. An empty text removes the file. They are old.
 func files(pairs ...string) func(*testing.T, string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
@@ -248,7 +248,7 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestRefusedFromTheBeginning: a policy that was never good denies all that it is about, until it is good or removed.
+// TestRefusedFromTheBeginning: a policy that was never good denies all requests to its workloads, until it is good or removed.
 func TestRefusedFromTheBeginning(t *testing.T) {
 	w := openWith(t, file.Options{PolicyWait: 100 * time.Millisecond}, map[string]string{"p.yaml": broken(deny("p", "/a"))})
 	o := w.objects[policyKey("p")]

@@ -19,7 +19,7 @@ import (
 type tree struct {
 	files       map[string]stamp    // the configuration files, by logical path
 	dirs        map[string]bool     // the directories that were walked, by logical path
-	failed      map[string]error    // what could not be read or watched, by logical path
+	failed      map[string]error    // errors of reading or watching, by logical path
 	logicalDirs map[string][]string // by real directory: the logical directories that refer to it
 	links       map[string]bool     // real paths of the links on the way to files and directories, and of their targets
 }

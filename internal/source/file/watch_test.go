@@ -21,7 +21,7 @@ type batches chan source.Batch
 
 func (c batches) Apply(b source.Batch) { c <- b }
 
-// rig is a source whose watcher a test holds in its hands.
+// rig is a source whose watcher the test controls.
 type rig struct {
 	t        *testing.T
 	path     string
@@ -96,7 +96,7 @@ func TestPolling(t *testing.T) {
 	r.until("removed", func() bool { return len(r.last.Events) == 1 && r.last.Events[0].Object == nil })
 }
 
-// TestMissedEvents makes a change that the watcher does not see, and then the errors that tell so.
+// TestMissedEvents makes a change that the watcher does not see, and then the errors that report the loss.
 func TestMissedEvents(t *testing.T) {
 	r := newRig(t, fsnotify.NewWatcher)
 	for i, missed := range []error{fsnotify.ErrEventOverflow, os.ErrInvalid, fsnotify.ErrEventOverflow} {
@@ -112,7 +112,7 @@ func TestMissedEvents(t *testing.T) {
 	}
 }
 
-// TestTooManyOpenFiles: what cannot be read for a reason that no event will tell the end of is looked at again.
+// TestTooManyOpenFiles: a file that cannot be read for a reason whose end causes no event is read again.
 func TestTooManyOpenFiles(t *testing.T) {
 	r := newRig(t, fsnotify.NewWatcher)
 	next := filepath.Join(filepath.Dir(r.path), ".a.yaml")

@@ -1,10 +1,10 @@
 // Package folder is the source for a folder of Secrets (--credentialsDir): NAMESPACE/NAME has the files tls.crt, tls.key, ca.crt and
-// ca.crl of one Secret, all of which are optional, but for a key of a certificate.
+// ca.crl of one Secret. All are optional, except the key of a certificate.
 //
 // Invariants:
 //   - Changes are found within about a second, and at the latest after poll. Files that are replaced one after the other are read when
 //     nothing has changed for a moment.
-//   - What cannot be used keeps its last good version, and has a Problem that names the file. A Secret whose folder is removed goes.
+//   - A Secret that cannot be used keeps its last good version, and has a Problem that names the file. It is removed with its folder.
 //   - Nothing of the content of a file is in a Problem or in the log.
 //
 // Goroutines: Run works in the caller's goroutine. The watcher of files has one of its own, which ends before Run returns.
@@ -29,7 +29,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 )
 
-// poll is how often the files are read without a sign that they have changed. Some changes give none.
+// poll is how often the files are read without an event of the watch. Some changes cause no event.
 const poll = 10 * time.Second
 
 // maxSecrets bounds how many Secrets are read.
@@ -55,7 +55,7 @@ func New(dir string, log *slog.Logger) *Source {
 // Name returns "secrets:" and the folder.
 func (s *Source) Name() string { return "secrets:" + s.dir }
 
-// Run passes batches to sink until ctx is cancelled, and then returns nil. What is wrong with files is a Problem, and not a Go error.
+// Run passes batches to sink until ctx is cancelled, and then returns nil. Errors in files are Problems, and not Go errors.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	files := filewatch.Watcher{Log: s.log}
 	defer files.Close()
@@ -70,12 +70,12 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		case <-timer.C:
 		case <-files.Changed():
 			files.Settle(ctx)
-		case <-files.Failed(): //nolint:errcheck // whatever failed, the files are read again
+		case <-files.Failed(): //nolint:errcheck // the files are read again after any error
 		}
 	}
 }
 
-// listed is what a look at the folders has found.
+// listed is the result of listing the folders.
 type listed struct {
 	keys []api.Key
 	// odd are folders that are not read, with the reason.
@@ -86,7 +86,7 @@ type listed struct {
 // watch watches all folders, and returns which Secrets there are then.
 func (s *Source) watch(files *filewatch.Watcher) listed {
 	is := s.list()
-	for range 3 { // what is added while it is watched is found by the next look
+	for range 3 { // the next round finds folders that were added in this one
 		// A path that does not exist makes its directory watched, however the directory is reached.
 		paths := []string{filepath.Join(s.dir, "any")}
 		for _, k := range is.keys {
@@ -152,7 +152,7 @@ func (s *Source) path(k api.Key, name string) string {
 	return filepath.Join(s.dir, k.Namespace, k.Name, name)
 }
 
-// read reads all files and passes on what has changed.
+// read reads all files and passes on the changes.
 func (s *Source) read(l listed, sink source.Sink) {
 	b := source.Batch{Source: s.Name(), Synced: true}
 	problems := l.odd
@@ -189,7 +189,7 @@ func (s *Source) read(l listed, sink source.Sink) {
 	}
 }
 
-// secret reads one Secret. was is what was read last; nil if nothing was.
+// secret reads one Secret. was is the last read version; nil if there is none.
 func (s *Source) secret(k api.Key, was *kube.Secret) (*kube.Secret, []api.Problem) {
 	var last *credential.Secret
 	if was != nil {
@@ -226,7 +226,7 @@ func (s *Source) secret(k api.Key, was *kube.Secret) (*kube.Secret, []api.Proble
 	return &kube.Secret{Content: is}, problems
 }
 
-// problem is that of files that cannot be used.
+// problem returns the problem of files that cannot be used.
 func (s *Source) problem(k api.Key, of []string, reason string, kept bool) api.Problem {
 	at := filepath.Join(s.dir, k.Namespace, k.Name)
 	if len(of) > 0 {

@@ -92,7 +92,7 @@ func (f *fixture) write(secret, name, text string) {
 
 func (f *fixture) wait(what string, ok func() bool) {
 	f.t.Helper()
-	deadline := time.After(9 * time.Second) // before poll, so that only the watch can tell
+	deadline := time.After(9 * time.Second) // before poll, so that only the watch can notice changes
 	for {
 		f.mu.Lock()
 		done := ok()
@@ -144,7 +144,7 @@ func TestSecretsComeChangeAndGo(t *testing.T) {
 	f.wait("peace", func() bool { return len(f.problems) == 0 })
 }
 
-// TestBrokenKeepsTheLastGoodOne checks that what is broken, half-written or unreadable changes nothing, and is told with its file.
+// TestBrokenKeepsTheLastGoodOne checks that a broken, half-written or unreadable file changes nothing, and has a problem that names it.
 func TestBrokenKeepsTheLastGoodOne(t *testing.T) {
 	a, b := newPair(t), newPair(t)
 	f := start(t, func(f *fixture) {
@@ -183,7 +183,7 @@ func TestBrokenKeepsTheLastGoodOne(t *testing.T) {
 	}
 }
 
-// TestOddFolders checks that what is not of the layout is told, and affects nothing else.
+// TestOddFolders checks that a file or folder outside the layout has a problem, and affects nothing else.
 func TestOddFolders(t *testing.T) {
 	a := newPair(t)
 	f := start(t, func(f *fixture) {

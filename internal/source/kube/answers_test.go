@@ -27,8 +27,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// different are the cases in which a proxy is told something else than by Istio, with the reason. Those that are decided otherwise
-// stand in doc/differences.md. A case in this list that passes is an error.
+// different are the cases in which a proxy receives other configuration than from Istio, with the reason. Deliberate differences
+// are listed in doc/differences.md. A case in this list that passes is an error.
 var different = map[string]string{
 	"entry-same-host":           "a Service keeps its address as a name beside a ServiceEntry, and the identities of pods that are gone are not expected any more",
 	"entry-selects-pods-change": "a proxy whose pod is gone serves no ports",
@@ -39,16 +39,16 @@ var different = map[string]string{
 	"slice-no-service-label":    "an endpoint slice that changes its service belongs to the new one only",
 }
 
-// order is how objects come to be known.
+// order is the order in which objects are applied.
 type order struct {
 	name string
 	// live applies them one by one to a running source. reversed begins with the last one. repeated announces each event of a running
-	// source again, which must lead to nothing.
+	// source again, which must have no effect.
 	live, reversed, repeated bool
 }
 
-// TestAnswers applies objects to an API server, connects proxies, and compares what they are told with what Istio told them: the
-// facts that follow from the objects, without what an implementation is free to choose. The objects are there before the source
+// TestAnswers applies objects to an API server, connects proxies, and compares their configuration with the one from Istio: the
+// facts that follow from the objects, without details that an implementation may choose freely. The objects exist before the source
 // starts, in the order of the file or the other way round, or come one by one later, once or again and again; the result must be the same.
 //
 // Each case is a file in testdata/answers: a title, and sections that are processed in order. mesh.yaml is the mesh configuration,
@@ -85,7 +85,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// batches collects what a source passes on.
+// batches collects the batches of a source.
 type batches struct {
 	mu  sync.Mutex
 	all []source.Batch
@@ -222,7 +222,7 @@ func (p *player) repeat(event string, o *unstructured.Unstructured) {
 	}
 }
 
-// settle takes in what the source has passed on when it has nothing left to do.
+// settle takes in the batches of the source once it is idle.
 func (p *player) settle() {
 	if !p.started {
 		return
@@ -256,7 +256,7 @@ func (p *player) connect(text string) {
 	p.proxies[proxy.NameOf(id)] = id
 }
 
-// compare notes the facts of a proxy that are missing or too much.
+// compare notes the missing and the unexpected facts of a proxy.
 func (p *player) compare(name, want string) {
 	p.settle()
 	id, ok := p.proxies[name]

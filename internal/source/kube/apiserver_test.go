@@ -20,8 +20,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// apiServer is an API server in memory, as a transport of HTTP: it lists and watches objects, and streams lists. It stores what it
-// is given without checks. The only default is the service account of pods. It starts no goroutines.
+// apiServer is an API server in memory, as a transport of HTTP: it lists and watches objects, and streams lists. It stores
+// objects without checks. The only default is the service account of pods. It starts no goroutines.
 type apiServer struct {
 	mu       sync.Mutex
 	revision int
@@ -76,7 +76,7 @@ func (s *apiServer) put(o *unstructured.Unstructured) {
 	s.announce(kind, of, o)
 }
 
-// again announces an object once more, as a client sees it that connects to an API server that is behind.
+// again announces an object once more, as to a client that connects to an API server with stale data.
 func (s *apiServer) again(event string, o *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

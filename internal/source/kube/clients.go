@@ -25,7 +25,7 @@ type clients struct {
 	http *http.Client
 	// core and discovery are for the typed objects of these groups, which the API server sends as protobuf.
 	core, discovery *rest.RESTClient
-	// metadata is for objects of which only the metadata is read.
+	// metadata is for objects whose metadata alone is read.
 	metadata metadata.Interface
 	// dynamic is for custom resources.
 	dynamic dynamic.Interface
@@ -93,7 +93,7 @@ func (r resource) String() string {
 	return r.name + "." + r.group
 }
 
-// filter limits what is listed and watched.
+// filter limits which objects are listed and watched.
 type filter struct{ namespace, fields, labels string }
 
 func (f filter) options(o metav1.ListOptions) metav1.ListOptions {
@@ -124,7 +124,7 @@ func (c *clients) typed(client *rest.RESTClient, name string, f filter, example 
 	}
 }
 
-// partial returns a resource of which only the metadata is read.
+// partial returns a resource whose metadata alone is read.
 func (c *clients) partial(of schema.GroupVersionResource, f filter) resource {
 	client := c.metadata.Resource(of)
 	return resource{

@@ -28,7 +28,7 @@ const (
 	appliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 )
 
-// configured is what is kept of an object of configuration.
+// configured is the content that the table of a kind keeps for an object of configuration.
 type configured struct {
 	// object is the last good version; nil if there was none.
 	object *api.Object
@@ -44,7 +44,7 @@ type configured struct {
 	problems []api.Problem
 }
 
-// converter makes what is kept of objects. Its methods may be called from any goroutine.
+// converter converts objects to the content that tables keep. Its methods may be called from any goroutine.
 type converter struct {
 	object.Converter
 	// place is the place of objects of configuration in problems: "cluster" and the ID of the cluster.
@@ -75,9 +75,9 @@ func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *con
 		if p.Field == revisionField || p.Field == allocateField {
 			continue // the warning that the label has no effect is for files
 		}
-		p.Object, p.Position = key, api.Position{File: c.place} // the line in the JSON says nothing to the author
+		p.Object, p.Position = key, api.Position{File: c.place} // the author does not know the lines of the JSON
 		if p.Severity == api.Error {
-			p.Position.Generation = u.GetGeneration() // of the version that is refused
+			p.Position.Generation = u.GetGeneration() // of the refused version
 		}
 		out.problems = append(out.problems, p)
 	}
@@ -97,7 +97,7 @@ func (c *converter) problem(key api.Key, reason string) api.Problem {
 	return api.Problem{Object: key, Position: api.Position{File: c.place}, Severity: api.Error, Code: "internal-error", Reason: reason}
 }
 
-// document returns the parts of an object that its author wrote, and its status. What the API server adds to the metadata is left
+// document returns the parts of an object that its author wrote, and its status. Metadata that the API server adds is left
 // out, because package api knows the metadata of files only.
 func document(u *unstructured.Unstructured) map[string]any {
 	meta := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace()}
@@ -158,7 +158,7 @@ func mergeTags(old, is content) content {
 	return is
 }
 
-// definition stands for a CustomResourceDefinition of a kind of configuration. version is its resource version.
+// definition represents a CustomResourceDefinition of a kind of configuration. version is its resource version.
 type definition struct{ version string }
 
 // watchConfiguration starts to watch tags, and the definitions of the kinds of configuration.

@@ -12,7 +12,7 @@ import (
 )
 
 // Connect returns how to reach the API server that a kubeconfig file names in its current context, or, if kubeconfig is empty,
-// that of the cluster in which this process runs as a pod. It sends no request.
+// the API server of the cluster in which this process runs as a pod. It sends no request.
 func Connect(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		c, err := rest.InClusterConfig()
@@ -50,8 +50,8 @@ func connect(path string, file *clientcmdapi.Config) (*rest.Config, error) {
 	return c, nil
 }
 
-// ConnectRemote returns how to reach the API server of the current context of a kubeconfig that is the value of a Secret. Whoever may
-// write the Secret must not thereby run programs of the control plane's machine or read its files, so it refuses plugins and paths.
+// ConnectRemote returns how to reach the API server of the current context of a kubeconfig that is the value of a Secret. Write
+// access to the Secret must not allow running programs on the control plane's machine or reading its files: plugins and paths are refused.
 // The error never quotes the kubeconfig. warning, if not empty, is a part that is dangerous and accepted.
 func ConnectRemote(kubeconfig Kubeconfig) (c *rest.Config, warning string, err error) {
 	if len(kubeconfig) == 0 {
@@ -79,7 +79,7 @@ func ConnectRemote(kubeconfig Kubeconfig) (c *rest.Config, warning string, err e
 	return c, warning, nil
 }
 
-// checkRemote refuses what a kubeconfig in a Secret must not have. user is nil if the context has none.
+// checkRemote refuses fields that a kubeconfig in a Secret must not have. user is nil if the context has none.
 func checkRemote(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
 	const remedy = "; the control plane runs no programs and reads no files that a Secret names: "
 	if cluster.CertificateAuthority != "" {
@@ -111,7 +111,7 @@ func checkRemote(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) err
 	return nil
 }
 
-// checkContext checks that the current context and what it refers to exist. client-go would fall back to localhost in some of
+// checkContext checks that the current context and the entries to which it refers exist. client-go would fall back to localhost in some of
 // these cases.
 func checkContext(file *clientcmdapi.Config) error {
 	if file.CurrentContext == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/kube"
 )
 
-// WantSecrets tells the source which Secrets to read: each is watched alone, and no others are. It replaces what was wanted before. It
-// returns at once and may be called from any goroutine.
+// WantSecrets sets which Secrets the source reads: it watches each of them alone, and no others. The list replaces the previous one.
+// WantSecrets returns at once and may be called from any goroutine.
 func (s *Source) WantSecrets(keys []api.Key) {
 	s.mu.Lock()
 	s.wantedSecrets = keys
@@ -33,11 +33,11 @@ type watchedSecret struct {
 	watcher *watcher
 	// refused is why it may not be read; empty if it may, or if that is not known yet.
 	refused string
-	// shown is what was passed on; nil if nothing was.
+	// shown is the value that was passed on; nil if none was.
 	shown *kube.Secret
 }
 
-// readSecret is what is kept of a Secret.
+// readSecret is the content that the table keeps for a Secret.
 type readSecret struct {
 	content *credential.Secret
 	flaws   []credential.Flaw
@@ -98,7 +98,7 @@ func (r *run) watchSecret(n name) *watchedSecret {
 	return s
 }
 
-// mergeSecrets keeps what was good of the old version where the new one cannot be used.
+// mergeSecrets keeps the good parts of the old version where the new one cannot be used.
 func mergeSecrets(old, is content) content {
 	was, now := old.(*readSecret), is.(*readSecret)
 	now.content = now.content.Or(was.content)
@@ -108,7 +108,7 @@ func mergeSecrets(old, is content) content {
 	return now
 }
 
-// showSecret passes on what is known of a Secret: also that there is none.
+// showSecret passes on the state of a Secret, also if it does not exist.
 func (r *run) showSecret(s *watchedSecret) {
 	is := &kube.Secret{Trouble: s.refused}
 	var problems []api.Problem

@@ -23,15 +23,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// facts are lines, each of which says one thing about what a proxy is told.
+// facts are lines. Each line is one fact about the configuration of a proxy.
 type facts map[string]bool
 
 func (f facts) add(words ...string) {
 	f[strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")] = true
 }
 
-// factsOf are the facts of a class state. Names of listeners and routes, the order of chains and endpoints, and what every proxy
-// has are none. The lines are:
+// factsOf are the facts of a class state. Names of listeners and routes, the order of chains and endpoints, and resources of
+// every proxy are no facts. The lines are:
 //
 //	cluster NAME TYPE CONNECT-TIMEOUT [HTTP/2 | HTTP as the client] [identity NAME...]
 //	endpoint CLUSTER ADDRESS [unhealthy] [in LOCALITY] [priority N] [weight N] [TLS]
@@ -43,7 +43,7 @@ func factsOf(t *testing.T, s *resource.State) facts {
 	f := facts{}
 	for r := range s.Layers(resource.Cluster).All() {
 		c := message[*clusterv3.Cluster](t, r)
-		if strings.Contains(c.Name, "|") { // the others are there for every proxy
+		if strings.Contains(c.Name, "|") { // every proxy has the other clusters
 			f.cluster(t, s, c)
 		}
 	}
@@ -176,7 +176,7 @@ func chainsOf(l *listenerv3.Listener) []*listenerv3.FilterChain {
 	return list
 }
 
-// filterOf is what a chain does: the connection manager, or the cluster that connections go to.
+// filterOf is the network filter of a chain: the connection manager, or the cluster that connections go to.
 func filterOf(chain *listenerv3.FilterChain) (http *hcmv3.HttpConnectionManager, to string) {
 	for _, f := range chain.Filters {
 		m, tcp := &hcmv3.HttpConnectionManager{}, &tcpv3.TcpProxy{}

@@ -18,7 +18,7 @@ func KeptMap(part int) string { return fmt.Sprintf("pilot-policies-%d", part) }
 // KeptKey is the key of the ConfigMaps with the last good versions of access policies.
 const KeptKey = "policies.gz"
 
-// keptPart is what one of these ConfigMaps has.
+// keptPart is the content of one of these ConfigMaps.
 type keptPart struct {
 	sum      omap.Hash
 	versions map[api.Key]*api.Object
@@ -79,7 +79,7 @@ func (r *run) recall(t *table, n name, c content) content {
 	return c
 }
 
-// recallAll takes in what a ConfigMap has for policies whose present version is refused.
+// recallAll takes in the versions in a ConfigMap of policies whose present version is refused.
 func (r *run) recallAll(of *table) {
 	trouble := ""
 	for _, part := range of.rows {

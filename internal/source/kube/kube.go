@@ -10,17 +10,17 @@
 //     namespaces or one change of the mesh configuration makes.
 //   - A malformed object never stops a watch. Its last good version stays in force, and it has a Problem.
 //   - The last good version of an access policy survives the process (Options.Policies). A refused policy without a known good version
-//     denies everything that it is about. A kind of these policies that is defined and cannot be listed is never taken for empty: Synced
+//     denies all requests to its workloads. A kind of these policies that is defined and cannot be listed is never taken for empty: Synced
 //     waits for it.
-//   - What was listed stays in force while the cluster cannot be reached. A list that suddenly lacks many objects is believed
-//     only when a second list, some seconds later, lacks them, too.
-//   - Of Secrets that proxies ask for, only those are watched that WantSecrets names, each alone.
+//   - Listed objects stay in force while the cluster cannot be reached. A list in which many objects are suddenly missing is believed
+//     only when they are also missing in a second list, some seconds later.
+//   - Of the Secrets that proxies ask for, only the Secrets that WantSecrets names are watched, each alone.
 //   - Objects of namespaces that are not selected are kept in the tables but not passed on, so that selecting a namespace later
 //     needs no list.
 //
-// Goroutines: Run works in the caller's goroutine. It starts one goroutine for each watched kind and each watched Secret, and one for each open watch,
-// which notices when the watch has become silent. All of them end before Run returns. A mutex guards the tables, and batches are
-// passed to the sink while it is held.
+// Goroutines: Run works in the caller's goroutine. It starts one goroutine for each watched kind and each watched Secret, and one for
+// each open watch, which notices when the watch has become silent. All of them end before Run returns. A mutex guards the tables, and
+// batches are passed to the sink while it is held.
 package kube
 
 import (
@@ -43,7 +43,7 @@ import (
 
 // Options of a source.
 type Options struct {
-	// Config tells how to reach the API server; Connect makes one.
+	// Config is how to reach the API server; Connect makes one.
 	Config *rest.Config
 	// Cluster is the ID of the cluster. It is a part of the keys of services, slices, pods, nodes and namespaces.
 	Cluster string
@@ -64,11 +64,11 @@ type Options struct {
 	// SharedMeshConfig is the name of a ConfigMap in the same namespace whose mesh configuration is merged under that one; empty
 	// for none.
 	SharedMeshConfig string
-	// Remote, if not nil, is told of the remote clusters that Secrets in the namespace RemoteNamespace (default: Namespace) describe, once
-	// they are listed and the mesh configuration is known, and then whenever one of these changes. It must return at once.
+	// Remote, if not nil, is called with the remote clusters that Secrets in the namespace RemoteNamespace (default: Namespace) describe,
+	// once they are listed and the mesh configuration is known, and then whenever one of these changes. It must return at once.
 	Remote          func(Remote)
 	RemoteNamespace string
-	// Mesh is the mesh configuration in force if it is not read from the ConfigMap; nil stands for the defaults. UseMesh replaces it.
+	// Mesh is the mesh configuration in force if it is not read from the ConfigMap; nil means the defaults. UseMesh replaces it.
 	Mesh *meshconfig.MeshConfig
 	// QPS and Burst limit the requests to the API server per second (default 80 and 160).
 	QPS   float32
@@ -93,7 +93,7 @@ const (
 type timing struct {
 	// silence is how long a watch may deliver nothing, not even a bookmark. The API server sends a bookmark about every minute.
 	silence time.Duration
-	// doubt is the time from a list that lacks many objects to the next one.
+	// doubt is the time from a list in which many objects are missing to the next one.
 	doubt time.Duration
 	// excuse is how long a kind that may not be listed delays Synced. An installation applies the role of the control plane
 	// at about the same time as the control plane itself, and in any order, so some time must pass; and a mesh must not stay
@@ -128,7 +128,7 @@ type Source struct {
 	wantedSecrets []api.Key     // of WantSecrets
 	wanted        chan struct{} // has a token after wantedSecrets was replaced
 
-	replaced chan replacement // has what the last Reconnect asked for and Run has not done yet
+	replaced chan replacement // has the argument of the last Reconnect that Run has not applied yet
 	removed  chan struct{}    // is closed by Remove
 	remove   sync.Once
 }
@@ -164,7 +164,7 @@ func New(o Options) (*Source, error) {
 	}, nil
 }
 
-// Reconnect makes the source reach the API server in another way: with other credentials, at another address. What was listed stays in
+// Reconnect makes the source reach the API server in another way: with other credentials, at another address. Listed objects stay in
 // force until the kinds have been listed again. The error says why the configuration cannot be used; then nothing changes. A source
 // that reads configuration or settings cannot be reconnected. Only one goroutine may call it.
 func (s *Source) Reconnect(config *rest.Config) error {
@@ -178,7 +178,7 @@ func (s *Source) Reconnect(config *rest.Config) error {
 		return err
 	}
 	select {
-	case <-s.replaced: // it is overtaken
+	case <-s.replaced: // a newer one replaces it
 	default:
 	}
 	s.replaced <- replacement{config, c}
@@ -191,7 +191,7 @@ func (s *Source) Remove() { s.remove.Do(func() { close(s.removed) }) }
 // Name returns "kubernetes/" and the cluster.
 func (s *Source) Name() string { return "kubernetes/" + s.o.Cluster }
 
-// UseMesh tells the source the mesh configuration in force, whose discoverySelectors decide which namespaces are passed on. It
+// UseMesh sets the mesh configuration in force, whose discoverySelectors decide which namespaces are passed on. It
 // has no effect on a source that reads the mesh configuration from the ConfigMap. It returns at once and may be called from any
 // goroutine.
 func (s *Source) UseMesh(m *meshconfig.MeshConfig) {
@@ -246,7 +246,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// Sharing returns a sink that passes each batch on, and tells sources the mesh configuration that a batch contains.
+// Sharing returns a sink that passes each batch on, and calls UseMesh of the sources with the mesh configuration that a batch contains.
 func Sharing(sink source.Sink, sources ...*Source) source.Sink { return sharing{sink, sources} }
 
 type sharing struct {

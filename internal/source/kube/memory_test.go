@@ -13,7 +13,7 @@ import (
 // podLimit is how many bytes the source may keep of a pod: its value, its name and its place in the table.
 const podLimit = 320
 
-// TestMemoryOfPods measures what is kept of pods that arrive as the API server sends them: each with all its texts of its own.
+// TestMemoryOfPods measures the memory that is kept for pods as the API server sends them: each pod has its own copies of all texts.
 func TestMemoryOfPods(t *testing.T) {
 	const pods, deployments, nodes = 50_000, 500, 1000
 	example := read[core.Pod](t, `

@@ -9,7 +9,7 @@ import (
 )
 
 // TestPermissionForWhatDecides: the settings of the mesh and the tags of revisions decide which policies apply. A control plane that may not list
-// them is not ready and says why; a running one keeps what it has listed.
+// them is not ready and says why; a running one keeps the listed objects.
 func TestPermissionForWhatDecides(t *testing.T) {
 	const settings, tags = "configmaps", "mutatingwebhookconfigurations"
 	for of, group := range map[string]string{settings: "", tags: "admissionregistration.k8s.io"} {

@@ -19,14 +19,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// reach tells whether the API server answers.
+// reach records whether the API server answers.
 type reach struct {
-	// answers is true once the API server has answered, until it is lost.
+	// answers is true from the first answer of the API server until it becomes unreachable.
 	answers bool
-	// failures is the number of requests since the last answer, and since the time of the first of them.
+	// failures is the number of failed requests since the last answer, and since the time of the first failure.
 	failures int
 	since    time.Time
-	// lost is true while the cluster has a problem for this reason.
+	// lost is true while the cluster has the problem that its API server is unreachable.
 	lost bool
 }
 

@@ -61,7 +61,7 @@ func FuzzTooOld(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, answer []byte) { tooOld(answer) })
 }
 
-// TestSilentWatch checks that a watch ends that delivers nothing, and one that delivers something goes on.
+// TestSilentWatch checks that a watch that delivers nothing ends, and that a watch that delivers something continues.
 func TestSilentWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := watch.NewRaceFreeFake()
@@ -85,7 +85,7 @@ func TestSilentWatch(t *testing.T) {
 			t.Error("the watch within goes on")
 		}
 
-		// Who stops a watch need not take its events.
+		// The caller may stop a watch without taking its events.
 		inner = watch.NewRaceFreeFake()
 		w = alive(inner, 3*time.Minute, &running, func() { silent++ })
 		inner.Add(&core.Pod{})

@@ -44,7 +44,7 @@ func (r *run) watchRegistry() {
 		to.typed(to.discovery, "endpointslices", filter{}, &discovery.EndpointSlice{}, func() runtime.Object { return &discovery.EndpointSliceList{} }))
 }
 
-// namespace is what is kept of a Namespace: its value, and its labels for discoverySelectors.
+// namespace is the content that the table keeps for a Namespace: its value, and its labels for discoverySelectors.
 type namespace struct {
 	value  *kube.Namespace
 	labels mesh.Labels

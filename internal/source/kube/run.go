@@ -45,9 +45,9 @@ type run struct {
 	view      *view
 	reach     reach
 
-	// problems are the problems that were passed on, by what they are about.
+	// problems are the problems that were passed on, by their subject; see report.
 	problems map[string][]api.Problem
-	// batch is what the current update has found so far.
+	// batch has the changes of the current update so far.
 	batch  source.Batch
 	synced bool
 }
@@ -87,7 +87,7 @@ func (r *run) start() {
 	})
 }
 
-// reconnect watches everything anew, with other clients. The tables stay as they are, so only what differs is passed on.
+// reconnect restarts all watches with other clients. The tables stay as they are, so only differences are passed on.
 func (r *run) reconnect(to replacement) {
 	r.stopWatching()
 	r.watchers.Wait()
@@ -154,7 +154,7 @@ func (r *run) complete() bool {
 	return r.view.ready
 }
 
-// report replaces the problems of what is named about.
+// report replaces the problems with this subject.
 func (r *run) report(about string, problems ...api.Problem) {
 	was := r.problems[about]
 	if slices.Equal(was, problems) {
@@ -168,7 +168,7 @@ func (r *run) report(about string, problems ...api.Problem) {
 	}
 }
 
-// note replaces the problem of the cluster that is named about. An empty reason resolves it.
+// note replaces the problem of the cluster with this subject. An empty reason resolves it.
 func (r *run) note(about string, severity api.Severity, reason string) {
 	if reason == "" {
 		r.report(about)
@@ -209,7 +209,7 @@ func (r *run) emit(t *table, n name, was, is shown) {
 	}
 }
 
-// useMesh takes in the mesh configuration in force; nil stands for the defaults.
+// useMesh takes in the mesh configuration in force; nil means the defaults.
 func (r *run) useMesh(m *meshconfig.MeshConfig) {
 	list, err := selectors(m)
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *run) useMesh(m *meshconfig.MeshConfig) {
 	r.tellRemote()
 }
 
-// look makes the view anew, and passes on what it shows and no longer shows.
+// look rebuilds the view, and passes on the objects that it newly shows or no longer shows.
 func (r *run) look() {
 	was, is := r.view, r.newView()
 	if is.equal(was) {

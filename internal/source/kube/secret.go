@@ -15,7 +15,7 @@ import (
 // remoteLabel is the label of the Secrets that describe remote clusters.
 const remoteLabel = "istio/multiCluster=true"
 
-// Remote is what the cluster of the control plane tells of other clusters.
+// Remote describes the remote clusters, as configured in the cluster of the control plane.
 type Remote struct {
 	// Secrets are the Secrets that describe remote clusters, sorted by name.
 	Secrets []Secret
@@ -69,7 +69,7 @@ func (r *run) watchSecrets() {
 	r.watch(r.secrets, c.typed(c.core, "secrets", f, &core.Secret{}, func() runtime.Object { return &core.SecretList{} }))
 }
 
-// tellRemote tells Options.Remote of the remote clusters, once everything is known that it is told.
+// tellRemote calls Options.Remote with the remote clusters, once their Secrets and the mesh configuration are known.
 func (r *run) tellRemote() {
 	if r.secrets == nil || r.mesh == nil || !r.secrets.listed && !r.secrets.excused {
 		return

@@ -20,8 +20,8 @@ const (
 // settings reads the mesh configuration and the mesh networks from ConfigMaps.
 type settings struct {
 	r *run
-	// own is the table of the ConfigMap of the control plane, and shared that of the ConfigMap whose mesh configuration is merged
-	// under it; nil if there is none.
+	// own is the table of the ConfigMap of the control plane, and shared the table of the ConfigMap whose mesh configuration is
+	// merged under it; nil if there is none.
 	own, shared *table
 	// mesh and networks are those in force; nil before the first list.
 	mesh     *meshconfig.MeshConfig

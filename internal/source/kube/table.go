@@ -29,7 +29,7 @@ func (n name) String() string {
 	return n.namespace + "/" + n.name
 }
 
-// content is what a table keeps of an object; nil if there is nothing to keep. Its dynamic type is the same for all objects of a
+// content is the part of an object that a table keeps; nil if there is none. Its dynamic type is the same for all objects of a
 // table.
 type content any
 
@@ -39,7 +39,7 @@ type change struct {
 	old, new content
 }
 
-// shown is what is passed on of an object.
+// shown is the part of an object that is passed on.
 type shown struct {
 	value    kube.Value
 	object   *api.Object
@@ -48,7 +48,7 @@ type shown struct {
 
 func (s shown) empty() bool { return s.value == nil && s.object == nil }
 
-// table holds what is known of the objects of one watched kind. The mutex of the run guards it, except for its functions.
+// table holds the content of the objects of one watched kind. The mutex of the run guards it, except for its functions.
 type table struct {
 	// what names the kind in problems and logs, such as "pods".
 	what string
@@ -60,13 +60,13 @@ type table struct {
 	merge func(old, new content) content
 	// admit, if not nil, returns the content to store in the place of another one.
 	admit func(n name, c content) content
-	// show returns what a view shows of an object; it is nil for a table that only the run itself reads. The content is not nil.
+	// show returns the part of an object that a view shows; it is nil for a table that only the run itself reads. The content is not nil.
 	show func(n name, c content, v *view) shown
 	// changed, if not nil, is called after each change of the table, and after the first list.
 	changed func()
 	// looked, if not nil, is called when the view of the run changes.
 	looked func()
-	// unsupported is true if nothing depends on the objects but a problem.
+	// unsupported is true if only a problem depends on the objects.
 	unsupported bool
 	// failed, if not nil, is called after each failure to list and watch.
 	failed func(error)
@@ -74,18 +74,18 @@ type table struct {
 	rows map[name]content
 	// listed is true after the first list, and excused if the kind cannot be listed and Synced does not wait for it any more.
 	listed, excused bool
-	// missing are the objects that the last lists lacked and that are kept because these lists are not believed yet, with the time
-	// of the first of these lists.
+	// missing are the kept objects that are not in the last lists, because these lists are not believed yet, with the time of the
+	// first of these lists.
 	missing map[name]time.Time
 }
 
-// A list is doubted if it lacks more than half of the objects, of at least doubtMost, or all, of at least doubtAll.
+// A list is doubted if more than half of at least doubtMost objects are missing in it, or all of at least doubtAll objects.
 const (
 	doubtMost = 20
 	doubtAll  = 3
 )
 
-// doubtful reports whether a list is doubted that lacks a number of the known objects.
+// doubtful reports whether a list is doubted if lacking of the known objects are missing in it.
 func doubtful(lacking, known int) bool {
 	return known >= doubtMost && 2*lacking > known || known >= doubtAll && lacking == known
 }
@@ -128,7 +128,7 @@ type item struct {
 }
 
 // replace takes in a list and returns the changes in the order of names. A doubtful list removes nothing at first: an object is
-// removed when a list that came at least doubt later lacks it, too.
+// removed when it is also missing in a list that comes at least doubt later.
 func (t *table) replace(items []item, now time.Time, doubt time.Duration) (changes []change) {
 	known := len(t.rows)
 	was := t.missing
@@ -184,7 +184,7 @@ func (t *table) clear() (changes []change) {
 	return changes
 }
 
-// doubts returns the problem of objects that are kept although the last list lacked them; false if there are none.
+// doubts returns the problem of objects that are kept although the last list does not have them; false if there are none.
 func (t *table) doubts(doubt time.Duration) (reason string, ok bool) {
 	if len(t.missing) == 0 {
 		return "", false

@@ -99,7 +99,7 @@ func TestDoubtfulLists(t *testing.T) {
 	}
 }
 
-// TestDoubtResolved checks that objects that are there again are not removed, and that watches are believed.
+// TestDoubtResolved checks that objects that reappear are not removed, and that watches are believed.
 func TestDoubtResolved(t *testing.T) {
 	const doubt = 5 * time.Second
 	now := time.Now()
@@ -112,7 +112,7 @@ func TestDoubtResolved(t *testing.T) {
 	if _, ok := x.set(name{"shop", "t011"}, nil); !ok || len(x.missing) != 23 {
 		t.Errorf("%d are missing", len(x.missing))
 	}
-	// The second list has them again, but lacks one that the first one had.
+	// The second list has them again, but not one object that the first list had.
 	if n := removed(x.replace(things(2, 30), now.Add(doubt), doubt)); n != 1 || len(x.missing) > 0 || len(x.rows) != 29 {
 		t.Errorf("removed %d, %d are missing, %d rows", n, len(x.missing), len(x.rows))
 	}

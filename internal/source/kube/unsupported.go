@@ -15,7 +15,7 @@ import (
 // maxNamed bounds how many objects of an unsupported kind its problem names.
 const maxNamed = 10
 
-// revisioned is what is kept of an object of an unsupported kind: its label istio.io/rev.
+// revisioned is the content that the table keeps for an object of an unsupported kind: its label istio.io/rev.
 type revisioned struct{ revision string }
 
 // unsupportedName returns the name of the CustomResourceDefinition of an unsupported kind, and its resource in the preferred version.

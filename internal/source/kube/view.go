@@ -11,12 +11,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// view decides which objects are passed on. It never changes: another decision is another view.
+// view decides which objects are passed on. It never changes: other settings make another view.
 type view struct {
 	// ready is true once the mesh configuration is known, and the namespaces if some of them are to be selected. Nothing is passed
 	// on before.
 	ready bool
-	// all is true if there are no selectors: all namespaces are selected. Otherwise selected has those that are.
+	// all is true if there are no selectors: all namespaces are selected. Otherwise selected has the selected namespaces.
 	all      bool
 	selected map[string]bool
 	// control is the namespace of the control plane, whose configuration always counts.

@@ -66,7 +66,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestEqualViews checks that views are equal only if they decide equally, because nothing is passed on anew between equal views.
+// TestEqualViews checks that views are equal only if they decide equally, because look passes on nothing if they are equal.
 func TestEqualViews(t *testing.T) {
 	base := func() *view {
 		return &view{ready: true, selected: map[string]bool{"shop": true}, control: "istio-system", revisions: map[string]bool{"default": true}}

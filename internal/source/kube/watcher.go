@@ -82,7 +82,7 @@ func (w *watcher) run(ctx context.Context) {
 		another := w.judge(err)
 		doubted := w.doubted()
 		if doubted != quorum || doubted || apierrors.IsNotFound(err) {
-			// A new reflector begins with a list and does not go on from the last version that it knows.
+			// A new reflector begins with a list, and does not continue from the last known version.
 			quorum, reflector = doubted, nil
 		}
 		if checking || another {
@@ -107,8 +107,8 @@ func (w *watcher) nudge() {
 	}
 }
 
-// reflector returns a reflector for the present version. If quorum is true, its first list is what the storage of the API server
-// has, and not what the API server remembers.
+// reflector returns a reflector for the present version. If quorum is true, its first list is read from the storage of the API
+// server, and not from its cache.
 func (w *watcher) reflector(quorum bool) *cache.Reflector {
 	of := w.versions[w.version]
 	silent := logr.Discard()
@@ -238,7 +238,7 @@ func (w *watcher) works() {
 	})
 }
 
-// asked is what a reflector asks for lists and watches. It notes whether the API server answers.
+// asked is the lister and watcher of a reflector. It notes whether the API server answers.
 type asked struct {
 	w      *watcher
 	of     resource
@@ -271,7 +271,7 @@ func (a *asked) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 	a.w.r.answered(ctx, err)
 	if err != nil {
 		if o.SendInitialEvents != nil {
-			// The reflector would wait here for its own pause, and not hear that it is cancelled.
+			// The reflector would wait here for its own pause, and not notice that it is cancelled.
 			err = plain{err}
 		}
 		return nil, err
@@ -282,15 +282,15 @@ func (a *asked) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 	}), nil
 }
 
-// plain hides what kind of error an error is.
+// plain hides the type of an error.
 type plain struct{ err error }
 
 func (p plain) Error() string { return p.err.Error() }
 
-// store takes in what a reflector delivers.
+// store takes in the objects that a reflector delivers.
 type store struct{ w *watcher }
 
-// small is what is kept of an object while a list is streamed, before the whole list is taken in.
+// small is the converted content of an object while a list is streamed, before the whole list is taken in.
 type small struct{ item }
 
 // Transformer implements cache.TransformingStore: the reflector converts the objects of a streamed list one by one. Only an API

@@ -36,7 +36,7 @@ type served struct {
 	asked []string
 }
 
-// serve changes the pods that there are.
+// serve changes the pods that exist.
 func (v *served) serve(pods []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -72,7 +72,7 @@ func (v *served) resource() resource {
 	}
 }
 
-// watched is a run that watches pods only. The mutex of the run guards what it was told.
+// watched is a run that watches pods only. The mutex of the run guards all fields.
 type watched struct {
 	*run
 	pods    *table
@@ -80,7 +80,7 @@ type watched struct {
 	synced  bool
 }
 
-// told returns the objects that were removed, and whether the list is complete.
+// told returns the objects that the batches removed, and whether the last batch was Synced.
 func (w *watched) told() (removed []string, synced bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,7 @@ func (w *watched) Apply(b source.Batch) {
 	}
 }
 
-// watchPods starts to watch pods in these versions, of which some are known already. It must run in a bubble of synctest.
+// watchPods starts to watch pods in these versions. The pods named in known are known already. It must run in a bubble of synctest.
 func watchPods(t *testing.T, known []string, versions ...*served) *watched {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watched{}
@@ -128,8 +128,8 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestDoubtfulListIsAskedForAgain checks that a list that lacks everything is asked for again when the time of doubt has passed,
-// of the storage of the API server and not of its memory, and that objects are removed only then.
+// TestDoubtfulListIsAskedForAgain checks that a list that has become empty is requested again when the time of doubt has passed,
+// from the storage of the API server and not from its cache, and that objects are removed only then.
 func TestDoubtfulListIsAskedForAgain(t *testing.T) {
 	known := []string{"a", "b", "c"}
 	for _, c := range []struct {
@@ -192,7 +192,7 @@ func TestForbiddenKindIsExcused(t *testing.T) {
 	})
 }
 
-// TestWatchedNoMore checks that what still arrives for a table that was removed is no event.
+// TestWatchedNoMore checks that objects that arrive after their table was removed cause no event.
 func TestWatchedNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watchPods(t, nil, &served{pods: []string{"a"}})

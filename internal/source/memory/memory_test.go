@@ -126,7 +126,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestRefused: what validation refuses is not applied, and what was good stays.
+// TestRefused: an object that validation refuses is not applied, and its last good version stays.
 func TestRefused(t *testing.T) {
 	s := memory.New("test")
 	q, stop := run(t, s)

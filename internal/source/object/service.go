@@ -141,7 +141,7 @@ func list(text string) (items []string) {
 
 // protocol returns the protocol of a port of a service. The transport decides first, then appProtocol if it is set, also to an
 // unknown name, then the name of the port, and then the number, for protocols in which the server speaks first: detection would
-// wait in vain for the first bytes of the client.
+// wait for first bytes of the client that never come.
 func protocol(transport core.Protocol, app *string, name string, number int32) mesh.Protocol {
 	switch transport {
 	case core.ProtocolUDP, core.ProtocolSCTP:

@@ -7,7 +7,7 @@ package object
 import "sync"
 
 // Texts returns one copy of equal texts, so that the name of a node or of a service account is in memory once and not once for
-// each pod. It remembers a limited number of texts: those of the current generation and of the one before. A text that is used
+// each pod. It remembers a limited number of texts: the current generation and the previous one. A text that is used
 // moves to the current generation.
 type Texts struct {
 	mu       sync.Mutex

@@ -85,7 +85,7 @@ func podOf(ref *core.ObjectReference, namespace string) string {
 	return ref.Name
 }
 
-// health returns the state of an endpoint. A condition that is not set says nothing against the endpoint.
+// health returns the state of an endpoint. A condition that is not set counts as good.
 func health(c discovery.EndpointConditions) kube.Health {
 	unset := func(b *bool, otherwise bool) bool {
 		if b == nil {

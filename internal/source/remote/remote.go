@@ -2,11 +2,11 @@
 // data key is the ID of a cluster, and its value a kubeconfig.
 //
 // Invariants:
-//   - There is at most one source per cluster. If several Secrets describe a cluster, the one that was first is used until it no
-//     longer does, and the others have a Problem.
+//   - There is at most one source per cluster. If several Secrets describe a cluster, the first one is used until it no
+//     longer describes the cluster, and the others have a Problem.
 //   - A kubeconfig that cannot be used changes nothing: a cluster that is read already is read as before.
-//   - Another kubeconfig for a cluster that is read replaces how it is reached. Its objects stay in force until they are listed anew.
-//   - A cluster that no Secret describes any more goes with all its objects in one batch.
+//   - A new kubeconfig for a cluster that is read replaces the connection to it. Its objects stay in force until they are listed again.
+//   - A cluster that no Secret describes any more is removed with all its objects in one batch.
 //   - Credentials are in no Problem and no message. Problems are about the Secret.
 //
 // Goroutines: Run works in the caller's goroutine, which owns all state. It starts one goroutine per cluster, which runs the source
@@ -52,11 +52,11 @@ type Clusters struct {
 	o Options
 
 	mu   sync.Mutex
-	told *kube.Remote  // what Tell was called with and Run has not taken in yet
+	told *kube.Remote  // the last argument of Tell that Run has not taken in yet
 	wake chan struct{} // has a token after told was set, or after a cluster was listed
 }
 
-// New returns the source. It knows no cluster before Tell.
+// New returns the source. It knows no cluster before the first call of Tell.
 func New(o Options) *Clusters {
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	if o.Log == nil {
@@ -68,7 +68,7 @@ func New(o Options) *Clusters {
 // Name returns the name of the source.
 func (*Clusters) Name() string { return "remote clusters" }
 
-// Tell tells the source which remote clusters there are. It returns at once and may be called from any goroutine.
+// Tell sets the remote clusters of the source. It returns at once and may be called from any goroutine.
 func (c *Clusters) Tell(r kube.Remote) {
 	c.mu.Lock()
 	c.told = &r
@@ -83,7 +83,7 @@ func (c *Clusters) rouse() {
 	}
 }
 
-// news returns what Tell was called with since the last call; nil if it was not called.
+// news returns the last argument of Tell since the last call of news; nil if Tell was not called.
 func (c *Clusters) news() *kube.Remote {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +142,7 @@ type run struct {
 	clusters map[string]*cluster
 	// told is true after the first call of Tell was taken in. late is true if clusters that are not listed by now delay nothing.
 	told, late bool
-	// problems are those that were passed on, found those that are to be.
+	// problems are the problems that were passed on, found the problems to pass on.
 	problems, found []api.Problem
 	synced          bool
 }
@@ -157,7 +157,7 @@ func keyOf(s kube.Secret) api.Key {
 	return api.Key{Kind: "Secret", Namespace: s.Namespace, Name: s.Name}
 }
 
-// take takes in which remote clusters there are.
+// take takes in the remote clusters of the last call of Tell.
 func (r *run) take(told kube.Remote) {
 	r.told, r.found = true, nil
 	all := r.choose(told.Secrets)
@@ -219,7 +219,7 @@ func (r *run) use(id string, by described, told kube.Remote) {
 	}
 }
 
-// connect starts to read a cluster, or reads it in another way than before.
+// connect starts to read a cluster, or reconnects its source.
 func (r *run) connect(id string, by described, config *rest.Config, told kube.Remote) error {
 	if one := r.clusters[id]; one != nil {
 		if err := one.source.Reconnect(config); err != nil {
@@ -241,7 +241,7 @@ func (r *run) connect(id string, by described, config *rest.Config, told kube.Re
 	r.clusters[id] = one
 	go func() {
 		defer close(one.done)
-		// A source of Kubernetes returns no error: what goes wrong is a Problem.
+		// A source of Kubernetes returns no error: it reports Problems.
 		_ = src.Run(r.ctx, &listing{Sink: r.sink, then: func() { close(one.listed); r.rouse() }})
 	}()
 	r.o.Log.Info("a remote cluster was added", "cluster", id, "secret", keyOf(by.secret).String(), "server", config.Host)
@@ -273,7 +273,7 @@ func (r *run) add(s kube.Secret, id string, severity api.Severity, reason string
 	r.found = append(r.found, api.Problem{Object: keyOf(s), Severity: severity, Code: "cluster-secret-invalid", Field: fmt.Sprintf("data[%s]", id), Reason: reason})
 }
 
-// report passes on what has changed of the problems and of whether everything is listed.
+// report passes on changes of the problems, and of whether everything is listed.
 func (r *run) report() {
 	events := source.ProblemEvents(r.problems, r.found)
 	for _, e := range events {

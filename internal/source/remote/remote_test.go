@@ -103,7 +103,7 @@ func (s *sources) removed(cluster string) bool {
 	return strings.Contains(s.log.String(), `msg="a remote cluster was removed" cluster=`+cluster)
 }
 
-// until waits until the problems of Secrets are those wanted: each contains what is before " ... ", and ends with what is behind it.
+// until waits until the problems of Secrets are as wanted: each contains the text before " ... ", and ends with the text after it.
 func (s *sources) until(want ...string) {
 	s.Helper()
 	s.await(fmt.Sprintf("the problems %q", want), func() bool {
@@ -114,7 +114,7 @@ func (s *sources) until(want ...string) {
 	})
 }
 
-// await waits until a condition holds, which is asked while the state is locked.
+// await waits until a condition holds. It is evaluated while the state is locked.
 func (s *sources) await(what string, ok func() bool) {
 	s.Helper()
 	limit := time.After(20 * time.Second)
@@ -152,7 +152,7 @@ func (s *sources) good() string {
 
 func (s *sources) tell(secrets ...kube.Secret) { s.Tell(kube.Remote{Secrets: secrets}) }
 
-// TestOneSecretPerCluster: of several Secrets the oldest describes a cluster, and goes on to do so when an older one comes.
+// TestOneSecretPerCluster: of several Secrets the oldest describes a cluster, and continues to do so when an older one comes.
 func TestOneSecretPerCluster(t *testing.T) {
 	s := start(t, time.Hour)
 	older, newer := s.secret("older", 1, s.good(), "west"), s.secret("newer", 2, s.good(), "west", "east")
@@ -167,7 +167,7 @@ func TestOneSecretPerCluster(t *testing.T) {
 	s.until()
 }
 
-// TestUnusableKubeconfigs: a kubeconfig that cannot be used is a problem of its Secret. A cluster that is read goes on to be read.
+// TestUnusableKubeconfigs: a kubeconfig that cannot be used is a problem of its Secret. A cluster that is read continues to be read.
 func TestUnusableKubeconfigs(t *testing.T) {
 	s := start(t, time.Hour)
 	s.tell(s.secret("a", 1, s.good(), "local"), s.secret("b", 1, "token: "+token, "north"), s.secret("c", 1, "", "south"),

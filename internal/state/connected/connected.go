@@ -29,14 +29,14 @@ type Rows struct {
 	Shared    store.Table[string, int]
 	SharedIDs store.Index[struct{}, omap.Name]
 
-	// Health is what connected proxies report of their workloads, by connection.
+	// Health is the health of workloads that connected proxies report, by connection.
 	Health store.Table[string, Health]
 	// Registering lists the connections of the proxies that a WorkloadEntry is for, the newest first. WantedEntries lists, under the empty
 	// key, the WorkloadEntries that connected proxies are to have.
 	Registering   store.Index[api.Key, proxy.Registering]
 	WantedEntries store.Index[struct{}, api.Key]
 
-	// Rejections are what connected proxies rejected.
+	// Rejections are the rejections of connected proxies.
 	Rejections store.Table[RejectionKey, Rejection]
 	// RejectionsOf lists the content that a connection rejected. Rejecting lists, under the empty key, the connections with
 	// rejections.
@@ -55,7 +55,7 @@ type Rows struct {
 	UnacknowledgedBy    store.Index[ResourceKey, omap.Name]
 	UnacknowledgedNames store.Index[struct{}, ResourceKey]
 
-	// Warming is what connected proxies have received and do not use yet, by connection. No query reads it.
+	// Warming are the resources that connected proxies have received and do not use yet, by connection. No query reads it.
 	Warming store.Table[string, Warming]
 
 	// Wants are the resources that connected proxies ask for by name. WantsOf lists the resources of a connection, WantedBy the connections

@@ -17,7 +17,7 @@ const (
 	Unhealthy
 )
 
-// Health is what a proxy reports of its workload.
+// Health is the health of its workload that a proxy reports.
 type Health struct {
 	State HealthState
 	// Message is the reason why a workload is unhealthy.

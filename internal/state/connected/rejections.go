@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Rejectable names what a proxy can reject alone: a resource, or one virtual host of a route configuration.
+// Rejectable names content that a proxy can reject alone: a resource, or one virtual host of a route configuration.
 type Rejectable struct {
 	Type  uint8  // the resource.Type
 	Name  string // the name of the resource
@@ -54,7 +54,7 @@ type RejectionKey struct {
 	RejectedContent
 }
 
-// Rejection tells which proxy rejected content, and why.
+// Rejection records which proxy rejected content, and why.
 type Rejection struct {
 	Proxy  string    // the node id
 	Reason string    // the error message of the proxy

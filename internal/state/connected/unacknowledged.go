@@ -31,7 +31,7 @@ type UnacknowledgedKey struct {
 	ResourceKey
 }
 
-// Unacknowledged tells which proxy does not acknowledge a resource.
+// Unacknowledged records which proxy does not acknowledge a resource.
 type Unacknowledged struct {
 	Proxy   string    // the node id
 	Objects []api.Key // the objects that the resource was made of when it was sent

@@ -19,7 +19,7 @@ func (k WantKey) Compare(o WantKey) int {
 	return cmp.Or(strings.Compare(k.Connection, o.Connection), k.ResourceKey.Compare(o.ResourceKey))
 }
 
-// Want tells which proxy asks for a resource.
+// Want records which proxy asks for a resource.
 type Want struct {
 	Proxy   string // the node id
 	Refused string // the error message with which the proxy rejected the resource; empty if it did not

@@ -2,15 +2,15 @@ package connected
 
 import "slices"
 
-// Warming lists resources that a proxy has received and does not use yet, and its draining connections, as its agent reports. Proxies that use everything and drain
-// nothing have no row.
+// Warming lists resources that a proxy has received and does not use yet, and its draining connections, as its agent reports. Proxies
+// that use everything and drain nothing have no row.
 type Warming struct {
 	// Resources are in order.
 	Resources []ResourceKey
-	// More are the types of which there are others.
+	// More are the types that have more such resources than Resources lists.
 	More []uint8
-	// DrainingChains are how many filter chains drain, of listeners that were changed, and DrainingConnections how many connections may continue
-	// with what these were.
+	// DrainingChains is the number of draining filter chains, of listeners that were changed, and DrainingConnections the number of
+	// connections that may continue on them.
 	DrainingChains, DrainingConnections uint32
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// AccessLog tells where and how proxies log requests and connections.
+// AccessLog is where and how proxies log requests and connections.
 type AccessLog struct {
 	// File is the path of the log; empty to disable the log.
 	File string

@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Slashes tells how encoded slashes in paths are handled.
+// Slashes is how encoded slashes in paths are handled.
 type Slashes uint8
 
 // The ways to handle encoded slashes.
@@ -32,13 +32,13 @@ type HTTPSettings struct {
 	NoRequestID, NoDebugHeaders bool
 	// KeepCase keeps the case of the names of HTTP/1 headers.
 	KeepCase bool
-	// ClientCert tells what the application learns of the certificate of a client.
+	// ClientCert selects which information about a client's certificate the application receives.
 	ClientCert ClientCert
 }
 
-// ClientCert tells what the header x-forwarded-client-cert of a request to the application has.
+// ClientCert is the content of the header x-forwarded-client-cert of a request to the application.
 type ClientCert struct {
-	// Forward tells what becomes of the header that a client sent.
+	// Forward is how the header that a client sent is handled.
 	Forward meshconfig.ForwardClientCertDetails
 	// Subject, Cert, Chain, DNS and URI are the parts of the client's certificate that are added.
 	Subject, Cert, Chain, DNS, URI bool
@@ -90,7 +90,7 @@ func (t *Settings) HTTPSettings(r store.Reader) HTTPSettings {
 type GatewayTopology struct {
 	// TrustedProxies is how many proxies are trusted to append the address of their client to x-forwarded-for.
 	TrustedProxies uint32
-	// ClientCert lists the parts of the certificate of a client that services learn.
+	// ClientCert lists the parts of the certificate of a client that services receive.
 	ClientCert ClientCert
 	// ProxyProtocol is true if connections begin with a header of the PROXY protocol.
 	ProxyProtocol bool

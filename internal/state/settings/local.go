@@ -19,7 +19,7 @@ func (t *Settings) writeServiceSettings(tx *store.Txn, m *meshconfig.MeshConfig)
 }
 
 // ClusterLocal reports whether clients use only those endpoints of a host that are in their own cluster. The serviceSettings of the mesh
-// configuration tell, the narrowest pattern first. By default it is so for the API server, and for the services of kube-system, which
+// configuration decide, the narrowest pattern first. By default it is true for the API server, and for the services of kube-system, which
 // each cluster has for itself. Only the owner of the store may call it.
 func (t *Settings) ClusterLocal(host string) bool {
 	v, _ := t.rows.Peek(serviceSettings)

@@ -81,7 +81,7 @@ func (v Value) equal(o Value) bool {
 	return v.Text == o.Text && v.List == o.List && v.Number == o.Number && v.Log == o.Log && proto.Equal(v.Message, o.Message)
 }
 
-// OutboundMode tells what happens to traffic for undeclared destinations.
+// OutboundMode is how traffic for undeclared destinations is handled.
 type OutboundMode uint8
 
 // The outbound modes.
@@ -94,7 +94,7 @@ const (
 	ByName
 )
 
-// Outbound tells what happens to traffic for undeclared destinations, and which service forwards it.
+// Outbound is how traffic for undeclared destinations is handled, and which service forwards it.
 type Outbound struct {
 	Mode OutboundMode
 	// Host, Subset and Port name the service to which all such traffic is sent. If Host is empty, it goes to its original

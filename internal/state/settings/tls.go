@@ -15,12 +15,12 @@ func (t *Settings) MeshTLS(r store.Reader) compliance.Parameters {
 	return t.compliance.Restrict(compliance.Parameters{Min: uint32(v.Number), Curves: v.List.Items()})
 }
 
-// ClientMeshTLS returns the parameters of mutual TLS of the mesh that proxies begin. The other side decides about what is configured.
+// ClientMeshTLS returns the parameters of proxies as clients of the mesh's mutual TLS. The server enforces the configured parameters.
 func (t *Settings) ClientMeshTLS() compliance.Parameters {
 	return t.compliance.Restrict(compliance.Parameters{})
 }
 
-// TLS returns the parameters of all TLS but that of the mesh, of which an object gives some.
+// TLS returns the parameters of all TLS except the mesh's mutual TLS. given are the parameters that an object sets.
 func (t *Settings) TLS(r store.Reader, given compliance.Parameters) compliance.Parameters {
 	if len(given.Curves) == 0 {
 		curves, _ := t.rows.Get(r, tlsCurves)

@@ -1,8 +1,8 @@
 // Package allocation decides which addresses the hosts of ServiceEntries get if their authors name none.
 //
-// The addresses that a host has are those in status.addresses, so whoever writes what this package decides makes it last. The
-// package decides only what differs from there: an address for a host that has none, and another one for a host whose address
-// belongs to somebody else. There are two small cells for each ServiceEntry, and choices only while they are to be written.
+// The addresses of a host are in status.addresses, so a decision of this package lasts once it is written there. The package
+// decides only changes of the status: an address for a host that has none, and another one for a host whose address belongs
+// to another host. There are two small cells for each ServiceEntry, and choices only while they are to be written.
 //
 // Invariants: A host keeps its address, unless an older object has it too or names it in its spec. A block of addresses that an object
 // names takes no address from a host; new addresses are chosen outside of blocks while there are such. No address is decided for two
@@ -27,10 +27,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// Change says what status.addresses of a ServiceEntry is to become.
+// Change is a change of status.addresses of a ServiceEntry.
 type Change struct {
 	Key api.Key
-	// Has is what it is now, and Want what it is to be.
+	// Has is its present value, and Want the value to write.
 	Has, Want []api.Allocation
 	// Full are the hosts for which there is no address left, each once.
 	Full []string
@@ -62,7 +62,7 @@ type All struct{}
 
 // Queries decide about addresses.
 type Queries struct {
-	// Changes are the changes that are to be written.
+	// Changes are the changes to write.
 	Changes query.Layers[All, omap.Name, Change]
 
 	tables *state.Tables
@@ -95,7 +95,7 @@ func (e entry) ContentHash() omap.Hash {
 // Size implements omap.Value.
 func (entry) Size() int { return 0 }
 
-// lack is an address that a host of an object is to get.
+// lack is an address that a host of an object needs.
 type lack struct {
 	state.AgeKey
 	host string
@@ -150,7 +150,7 @@ func sameOutputs[V query.Output](a, b []V) bool {
 	return slices.EqualFunc(a, b, func(a, b V) bool { return a.ContentHash() == b.ContentHash() })
 }
 
-// readEntry returns which of its addresses a ServiceEntry keeps, and what it lacks.
+// readEntry returns which of its addresses a ServiceEntry keeps, and which addresses it still needs.
 func (q *Queries) readEntry(r *query.Reader, k api.Key) ([]entry, bool) {
 	o, ok := q.tables.Objects.Get(r, k)
 	if !ok || !state.Allocates(o) {
@@ -201,7 +201,7 @@ func (q *Queries) avoided(r *query.Reader, section netip.Prefix) (list []netip.P
 	return list
 }
 
-// choose chooses an address for each lack of a section, those of older objects first.
+// choose chooses an address for each lack of a section, older objects first.
 func (q *Queries) choose(r *query.Reader, s section) ([]choice, bool) {
 	var list []choice
 	of := q.rangeOf(s.ipv6)
@@ -231,7 +231,7 @@ func (q *Queries) choose(r *query.Reader, s section) ([]choice, bool) {
 	return list, len(list) > 0
 }
 
-// change returns what is to be written to the status of a ServiceEntry, if something is.
+// change returns the change of the status of a ServiceEntry, if its addresses change or a host gets none.
 func (q *Queries) change(r *query.Reader, k api.Key) ([]Change, bool) {
 	list, ok := q.entry.Get(r, k)
 	if !ok {
@@ -264,8 +264,8 @@ func (q *Queries) rangeOf(ipv6 bool) span {
 	return spanOf(q.tables.Ranges().IPv4)
 }
 
-// section is a part of a range. Lacks of different sections cannot choose the same address, so that a choice depends on those of its
-// section only.
+// section is a part of a range. Lacks of different sections cannot choose the same address, so that a choice depends on
+// the lacks of its section only.
 type section struct {
 	ipv6   bool
 	number uint16

@@ -37,7 +37,7 @@ func newWorld(t meshtest.T) *world {
 	return w
 }
 
-// write does what is to be done: it writes the statuses.
+// write applies the changes: it writes the statuses.
 func (w *world) write(t meshtest.T) {
 	t.Helper()
 	var written []*api.Object
@@ -78,8 +78,8 @@ func (w *world) String() string {
 	return b.String()
 }
 
-// TestGolden compares what is to be written with the golden files. A file has these sections, which are processed in order:
-// config.yaml has all objects of the mesh; apply.yaml replaces some of them; write writes the statuses; changes are those to be written.
+// TestGolden compares the statuses to write with the golden files. A file has these sections, which are processed in order: config.yaml
+// has all objects of the mesh; apply.yaml replaces some of them; write writes the statuses; changes lists the changes to write.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -120,8 +120,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestNoTwoHaveOneAddress: whatever is there, after one write nobody has an address that somebody older has, or that somebody names;
-// after some more everybody has addresses, and nothing is to be written. Who had an address alone keeps it.
+// TestNoTwoHaveOneAddress: from any state, after one write no host has an address that an older host has or that an object names;
+// after more writes every host has addresses, and nothing is left to write. A host that alone had an address keeps it.
 func TestNoTwoHaveOneAddress(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
@@ -181,7 +181,7 @@ func (w *world) all() (list []*api.Object) {
 	return list
 }
 
-// addresses returns who has or names which address.
+// addresses returns the holders of each address: the hosts that have it and the objects that name it.
 func addresses(objects []*api.Object) map[netip.Addr][]string {
 	all := map[netip.Addr][]string{}
 	for _, o := range objects {
@@ -286,7 +286,7 @@ spec: {hosts: [%[1]s.internal], exportTo: ["."], addresses: [%s], resolution: NO
 	}
 }
 
-// wanted are the addresses that are to be written.
+// wanted are the addresses to write.
 func (w *world) wanted() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, c := range w.changes.All() {

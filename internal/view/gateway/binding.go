@@ -216,8 +216,8 @@ func (q *Queries) Bound(r *query.Reader, p Proxies, s Placed) (list []BoundObjec
 	return list
 }
 
-// intersect returns the hosts for which a server has the routes of an object of a namespace: of a host of the server and one of the object,
-// of which one covers the other, the narrower one.
+// intersect returns the hosts for which a server has the routes of an object of a namespace: for each host of the
+// server and host of the object where one covers the other, the narrower one.
 func intersect(s gateways.Server, hosts []string, namespace string) (both []string) {
 	add := func(host string) {
 		if !slices.Contains(both, host) {
@@ -251,7 +251,7 @@ func (q *Queries) Rules(r *query.Reader, k api.Key) (*state.VirtualService, bool
 	return vs, ok
 }
 
-// Proxies are gateways, with the facets on which their routes depend.
+// Proxies are gateways, with the facets that their routes depend on.
 type Proxies struct {
 	Served
 	Namespace string

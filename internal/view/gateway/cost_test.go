@@ -62,8 +62,8 @@ func costs(t *testing.T, n int) map[string]map[string]int {
 	return out
 }
 
-// TestCost: an edit of an Ingress runs the cells of its hosts, however many others there are. An edit of a path runs that of the host with
-// the path, and not that of the other one.
+// TestCost: an edit of an Ingress runs the cells of its hosts, however many others there are. An edit of a path runs
+// only the cell of the host with the path.
 func TestCost(t *testing.T) {
 	few, many := costs(t, 10), costs(t, 200)
 	for name, cost := range few {

@@ -1,11 +1,11 @@
 // Package gateway answers what gateways are to serve: which objects count, and for each host the servers, and the routes in order.
 //
 // It owns the rules for Ingresses. Whether one counts follows from its annotation, its class, and the mesh settings. The routes of a
-// host are those of all objects that count: longer paths first, exact ones first among paths of the same length, then by age, namespace
-// and name. Of routes for the same path only the first one is used, and of certificates for the same host that of the oldest object.
+// host come from all objects that count: longer paths first, exact ones first among paths of the same length, then by age, namespace
+// and name. Of routes for the same path only the first one is used, and of certificates for the same host the one of the oldest object.
 //
-// There is one cell per host, and below it one for what each object says of the host. So a change of a path runs small cells of the
-// hosts of its object, and the cell of that host only. No gateway serves Ingresses yet.
+// There is one cell per host, and below it one for the part of each object for the host. So a change of a path runs
+// small cells of the hosts of its object, and the cell of that host only. No gateway serves Ingresses yet.
 //
 // It also owns which servers of Gateways are used (plan.go): the oldest Gateway goes first, and one that cannot share a port with it is
 // left out; and which VirtualServices serve which host (binding.go). A VirtualService has one cell for each route configuration to which
@@ -29,7 +29,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// Standing tells whether an Ingress counts, or why not.
+// Standing is whether an Ingress counts, or why not.
 type Standing uint8
 
 // The standings.
@@ -55,12 +55,12 @@ type Queries struct {
 	standing query.Query[state.Admission, Standing]
 	// certificates are the servers with TLS for a host or pattern.
 	certificates query.Query[string, []Server]
-	// parts are what one object says of one host.
+	// parts are the routes and servers of one object for one host.
 	parts query.Query[part, []Rule]
 	// hosts are the hosts that some object serves.
 	hosts query.Query[string, *Host]
 
-	// plan is what gateways listen for; the others are parts of it: a listener, the servers of a route configuration, and names.
+	// plan is the listeners of gateways; the others are parts of it: a listener, the servers of a route configuration, and names.
 	plan     query.Query[Served, *plan]
 	listener query.Query[listenerKey, *Listener]
 	table    query.Query[tableKey, []Placed]
@@ -96,11 +96,11 @@ type Server struct {
 type Rule struct {
 	gateways.Route
 	Object api.Key
-	// Target is the host of the service to which requests go. It differs from that of the backend if that is another name for the service.
+	// Target is the host of the service to which requests go. It differs from the backend's host if that is another name for the service.
 	Target string
 	// Port is the port of the backend; zero if it is not known.
 	Port uint32
-	// Trouble tells why requests fail, and TroubleField where; empty if nothing is wrong.
+	// Trouble is why requests fail, and TroubleField the field at fault; empty if nothing is wrong.
 	Trouble, TroubleField string
 	// Winner is the object whose route for the same path is used instead; zero if this one is.
 	Winner api.Key
@@ -134,16 +134,16 @@ func (h *Host) equal(o *Host) bool {
 	return slices.Equal(h.Rules, o.Rules) && equalServers(h.Servers, o.Servers)
 }
 
-// Standing tells whether an object counts.
+// Standing returns whether an object counts.
 func (q *Queries) Standing(r *query.Reader, a state.Admission) Standing {
 	s, _ := q.standing.Get(r, a)
 	return s
 }
 
-// Host returns what is served for a host or pattern that some object names; false if nothing is.
+// Host returns the routes and servers for a host or pattern that some object names; false if it has none.
 func (q *Queries) Host(r *query.Reader, name string) (*Host, bool) { return q.hosts.Get(r, name) }
 
-// Certificates returns the servers with TLS that objects have for exactly this host or pattern, that of the oldest first.
+// Certificates returns the servers with TLS that objects have for exactly this host or pattern, the server of the oldest object first.
 func (q *Queries) Certificates(r *query.Reader, host string) []Server {
 	list, _ := q.certificates.Get(r, host)
 	return list
@@ -186,7 +186,7 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 	return Unclaimed
 }
 
-// part returns what an object says of a host, in its own order.
+// part returns the routes and servers of an object for a host, in the order of the object.
 func (q *Queries) part(r *query.Reader, p part) ([]Rule, bool) {
 	row, ok := q.tables.Gateways.Routes.Get(r, p.object)
 	if !ok || q.Standing(r, row.Admission) != Counts {
@@ -241,8 +241,8 @@ func rank(m gateways.PathMatch) int {
 	return 1
 }
 
-// servers returns the servers of a host: those without TLS of the objects that have rules for it, each port once, and those with TLS for
-// the narrowest pattern that covers it.
+// servers returns the servers of a host: the plain servers of the objects that have rules for it, each port once, and
+// the TLS servers for the narrowest pattern that covers it.
 func (q *Queries) servers(r *query.Reader, host string, rules []Rule) []Server {
 	var list []Server
 	for _, rule := range rules {

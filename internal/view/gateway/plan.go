@@ -16,8 +16,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// Served names what gateways serve: their Gateways, and their ports for those of the Services in front of them. All replicas of a gateway
-// have the same one.
+// Served names the configuration that gateways serve: their Gateways, and their own port for each port of the Services
+// in front of them. All replicas of a gateway have the same one.
 type Served struct {
 	Gateways intern.List[api.Key]
 	Targets  intern.List[proxy.PortTarget]
@@ -35,7 +35,7 @@ type Socket struct {
 	Port uint32
 }
 
-// Listener is what gateways do with connections to a socket.
+// Listener is the configuration of a socket of gateways.
 type Listener struct {
 	Socket
 	// Servers are used in this order. They are all TakesHTTP, or one that is TakesTCP, or all take TLS.
@@ -56,11 +56,11 @@ type Placed struct {
 // Loss is a server that is not used at a port, because another one goes first.
 type Loss struct {
 	Loser, Winner Placed
-	// Host is the host of both; empty if they differ in what they do with connections.
+	// Host is the host of both; empty if they treat connections differently.
 	Host string
 }
 
-// plan is what gateways listen for.
+// plan is the listeners of gateways, and the servers that lost a port.
 type plan struct {
 	listeners []*Listener
 	losses    []Loss
@@ -176,7 +176,7 @@ func (q *Queries) PassesMesh(r *query.Reader, k Served) bool {
 	return n.passes
 }
 
-// Listener returns what gateways do with connections to a socket; false if they do not listen there.
+// Listener returns the configuration of a socket of gateways; false if they do not listen there.
 func (q *Queries) Listener(r *query.Reader, k Served, at Socket) (*Listener, bool) {
 	return q.listener.Get(r, listenerKey{k, at})
 }
@@ -284,8 +284,8 @@ func tableName(s gateways.Server, gateway api.Key, port uint32) string {
 	return ""
 }
 
-// place adds a server at a socket, unless another one goes first. Servers that take requests without TLS share a socket. Those that take
-// TLS share one if they have no host in common, because clients ask for a host by name.
+// place adds a server at a socket, unless another one goes first. Servers that take requests without TLS share a
+// socket. Servers that take TLS share one if they have no host in common, because clients ask for a host by name.
 func (b *planner) place(at Socket, s Placed) {
 	l := b.at[at]
 	if l == nil {

@@ -1,12 +1,12 @@
 // Package peer answers which connections a workload takes: with mutual TLS of the mesh, in plain text, or either.
 //
 // It owns the precedence of PeerAuthentications. The oldest one that selects the workload decides, then the oldest one of its
-// namespace without a selector, then that of the root namespace. Each leaves to the next one what it does not set; what nobody
-// sets is PERMISSIVE. A policy of the root namespace with a selector selects nothing, as with Istio.
+// namespace without a selector, then the oldest one of the root namespace. A mode that one does not set is left to the
+// next one; the default is PERMISSIVE. A policy of the root namespace with a selector selects nothing, as with Istio.
 //
-// What a policy with a selector says is a facet of a proxy's class (Selected), and what the wider ones say is looked up where it
-// is needed (Wider). So a policy for the whole mesh changes no class. Clients depend on less: only on where mutual TLS is switched
-// off (PlainTo).
+// The modes of a policy with a selector are a facet of a proxy's class (Selected), and the modes of wider policies are
+// looked up where they are needed (Wider). So a policy for the whole mesh changes no class. Clients depend on less:
+// only on where mutual TLS is switched off (PlainTo).
 //
 // Everything here is a query or a pure function of rows. The package starts no goroutines.
 package peer
@@ -24,13 +24,13 @@ type Queries struct {
 	tables *state.Tables
 	// wider is the mode of a namespace without regard to policies with a selector.
 	wider query.Query[string, mesh.MTLSMode]
-	// openness is what clients must know about the workloads of a namespace.
+	// openness is the part of the policies of a namespace that clients depend on.
 	openness query.Query[string, openness]
 	// plain are the modes of workloads as far as they matter to clients.
 	plain query.Query[workloads, Plain]
 }
 
-// openness tells where the workloads of a namespace do not take mutual TLS.
+// openness says whether workloads of a namespace may be without mutual TLS.
 type openness struct {
 	// off is true if they do not, unless a policy that selects them says otherwise.
 	off bool
@@ -38,13 +38,13 @@ type openness struct {
 	selected bool
 }
 
-// workloads are those of a namespace that have some labels.
+// workloads are the workloads of a namespace that have some labels.
 type workloads struct {
 	namespace string
 	labels    mesh.Labels
 }
 
-// Plain tells at which ports workloads take no mutual TLS. Mode is either disabled or permissive, and Ports are the exceptions.
+// Plain is the set of ports where workloads take no mutual TLS. Mode is either disabled or permissive, and Ports are the exceptions.
 type Plain mesh.MTLS
 
 // At reports whether it is so at a port.
@@ -91,7 +91,7 @@ func (q *Queries) Wider(r *query.Reader, namespace string) mesh.MTLSMode {
 	return mode
 }
 
-// Selected is what the policy that selects a workload says.
+// Selected returns the modes of the policy that selects a workload.
 func (q *Queries) Selected(r *query.Reader, namespace string, labels mesh.Labels) mesh.MTLS {
 	_, policy := q.selecting(r, namespace, labels)
 	if policy == nil {
@@ -100,7 +100,7 @@ func (q *Queries) Selected(r *query.Reader, namespace string, labels mesh.Labels
 	return policy.MTLS
 }
 
-// PlainTo tells at which ports the workloads of a namespace that have some labels take no mutual TLS.
+// PlainTo returns the ports where the workloads of a namespace that have some labels take no mutual TLS.
 func (q *Queries) PlainTo(r *query.Reader, namespace string, labels mesh.Labels) Plain {
 	open, _ := q.openness.Get(r, namespace)
 	if !open.selected {
@@ -110,13 +110,13 @@ func (q *Queries) PlainTo(r *query.Reader, namespace string, labels mesh.Labels)
 	return plain
 }
 
-// Role is what a policy is to a workload, for explanations.
+// Role is the name of the role of a policy for a workload, in explanations.
 const Role = "mutual TLS"
 
-// Decision is the mode of a workload's port and who decided about it.
+// Decision is the mode of a workload's port and the policy that decides it.
 type Decision struct {
 	Mode mesh.MTLSMode
-	// By is the policy; the zero key stands for the default.
+	// By is the policy; the zero key means the default.
 	By api.Key
 	// Port is true if the policy names the port.
 	Port bool
@@ -135,7 +135,7 @@ func (q *Queries) Explain(r *query.Reader, namespace string, labels mesh.Labels,
 }
 
 // Overrules is the policy that counts instead of another one, for the workloads that the other one selects with exactly its labels,
-// or without a selector for those of its namespace. ok is false if the other one counts itself.
+// or without a selector for the workloads of its namespace. ok is false if the other one counts itself.
 func (q *Queries) Overrules(r *query.Reader, k api.Key) (by api.Key, ok bool) {
 	policy, found := q.tables.Peers.Policies.Get(r, k)
 	if !found {

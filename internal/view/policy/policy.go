@@ -1,9 +1,9 @@
 // Package policy answers which AuthorizationPolicies and RequestAuthentications apply to a workload.
 //
-// Policies of a namespace without a selector apply to all its workloads, and those of the root namespace to all of the mesh. Nobody
-// has these as a facet: they follow from the namespace, so that a policy for many workloads moves no proxy to another class. Policies
-// with a selector are a facet of the class, in one interned list: equal lists are one value. A policy with targets applies to no
-// sidecar.
+// Policies of a namespace without a selector apply to all its workloads, and such policies of the root namespace to all
+// workloads of the mesh. No class has these as a facet: they follow from the namespace, so that a policy for many
+// workloads moves no proxy to another class. Policies with a selector are a facet of the class, in one interned list:
+// equal lists are one value. A policy with targets applies to no sidecar.
 //
 // Everything here is a pure function of rows. The package starts no goroutines.
 package policy
@@ -24,9 +24,9 @@ import (
 // Keys is a set of policies.
 type Keys = omap.Map[api.Key, omap.Unit]
 
-// Set names the policies that apply to some workloads. Those of the root namespace are always among them.
+// Set names the policies that apply to some workloads. The policies of the root namespace without a selector are always among them.
 type Set struct {
-	// Namespace is that of the workloads. It is empty if no policy applies to all workloads of their namespace.
+	// Namespace is the namespace of the workloads. It is empty if no policy applies to all workloads of their namespace.
 	Namespace string
 	// Selected are the policies that select the workloads, sorted.
 	Selected intern.List[api.Key]

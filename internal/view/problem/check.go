@@ -72,7 +72,7 @@ func (f *findings) nameOfService(at string, c hostClaims) {
 	}
 }
 
-// bareName warns of a host without a dot that is the name of a Service: clients of the Service's namespace mean that one by it.
+// bareName warns of a host without a dot that is the name of a Service: for clients in the Service's namespace the host means that Service.
 func (f *findings) bareName(at string, c hostClaims) {
 	if strings.Contains(c.host, ".") || mesh.IsWildcard(c.host) {
 		return
@@ -125,7 +125,7 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 	}
 }
 
-// requestPorts returns the ports on which requests may be routed to a claim's host by their Host header.
+// requestPorts returns the ports where requests may be routed to a claim's host by their Host header.
 func (f *findings) requestPorts(c state.Claim) []mesh.Port {
 	if c.Kind == state.RouteClaim {
 		return []mesh.Port{{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP}}
@@ -137,7 +137,7 @@ func (f *findings) requestPorts(c state.Claim) []mesh.Port {
 	return spec.Ports
 }
 
-// shared returns the numbers of the ports of a service on which requests for it and for another host are told apart by Host.
+// shared returns the numbers of the ports of a service where the Host header distinguishes requests for it from requests for another host.
 func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
 	byName := func(p mesh.Port) bool { return p.Protocol.IsHTTP() || p.Protocol.Sniffed() }
 	for _, p := range spec.Ports {
@@ -148,7 +148,7 @@ func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
 	return numbers
 }
 
-// merged warns of what has no effect where a namespace declares a host twice.
+// merged warns of settings without effect where a namespace declares a host twice.
 func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Service) {
 	if spec.Resolution != first.Resolution {
 		f.conflict("host-declared-twice", at, "%s is older and declares %q with another resolution: that one counts", o.Object(), host)
@@ -284,7 +284,7 @@ func (f *findings) declares(namespace string) bool {
 	return false
 }
 
-// workloadGroup finds nothing: what proxies lack that ask for it is found where they are registered.
+// workloadGroup finds nothing: the problems of proxies that use the group are found where they are registered.
 func (f *findings) workloadGroup() {}
 
 // workloadEntry warns of a workload that is not an endpoint of any service.

@@ -7,8 +7,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
-// gateway warns of servers of a Gateway that are not used, because those of another one go first. It looks at the Gateways with the same
-// selector: which others the same gateways serve depends on their labels.
+// gateway warns of servers of a Gateway that are not used, because servers of another Gateway go first. It compares
+// only Gateways with the same selector: whether Gateways with other selectors share a gateway depends on its labels.
 func (f *findings) gateway() {
 	selector, ok := f.q.tables.Gateways.Selectors.Get(f.r, f.key)
 	if !ok {
@@ -32,7 +32,7 @@ func (f *findings) lostServer(l gateway.Loss) {
 	f.conflict("gateway-overruled", l.Loser.Field+".port", "%s takes %s there: this server, which takes %s, is not used; give it another port than %d", winner, taken(l.Winner.Kind()), taken(l.Loser.Kind()), l.Loser.Port)
 }
 
-// taken says what servers of a kind take.
+// taken describes the traffic that servers of a kind take.
 func taken(k gateways.Kind) string {
 	switch {
 	case k == gateways.TakesHTTP:

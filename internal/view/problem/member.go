@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// checkMember finds what has no effect of a Service whose name a Service of another cluster has, too: that one leads, and decides
-// what the service is.
+// checkMember finds the settings without effect of a Service whose name a Service of another cluster has, too: that
+// other Service leads, and defines the service.
 func (q *Queries) checkMember(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 	f := &findings{q: q, r: r, key: k}
 	claims, ok := q.tables.Claims.Get(r, k)

@@ -8,8 +8,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// peerAuthentication warns of a policy that selects nobody, or of which another one takes precedence, and of ports that are not those
-// of the workloads.
+// peerAuthentication warns of a policy that selects no workload or that an older policy overrules, and of ports that
+// the workloads do not have.
 func (f *findings) peerAuthentication() {
 	policy, ok := f.q.tables.Peers.Policies.Get(f.r, f.key)
 	if !ok {
@@ -36,7 +36,7 @@ func (f *findings) peerAuthentication() {
 	f.policyPorts(policy)
 }
 
-// inboundOf returns the ports on which the workload of a connected proxy serves. selected is false if a policy does not select it.
+// inboundOf returns the ports where the workload of a connected proxy serves. selected is false if a policy does not select it.
 func (f *findings) inboundOf(id string, policy *state.PeerPolicy) (ports []proxy.InboundPort, selected bool) {
 	p, ok := f.q.tables.Proxies.Get(f.r, id)
 	if !ok || p.Role != proxy.Sidecar {
@@ -50,7 +50,7 @@ func (f *findings) inboundOf(id string, policy *state.PeerPolicy) (ports []proxy
 	return served.Ports.Items(), mesh.HasAll(labels, policy.Selector)
 }
 
-// policyPorts warns of ports of services: a policy names those of workloads. Only workloads of connected proxies are known.
+// policyPorts warns of ports of services: a policy must name ports of workloads. Only workloads of connected proxies are known.
 func (f *findings) policyPorts(policy *state.PeerPolicy) {
 	if policy.MTLS.Ports.Empty() {
 		return

@@ -37,7 +37,7 @@ type Queries struct {
 	gateways  *gateway.Queries
 	checks    map[string]func(*findings) // by kind
 	checked   query.Collection[string, api.Problem]
-	// labels are those of workloads of a namespace, to propose them in problems.
+	// labels are the labels of workloads of a namespace, to propose them in problems.
 	labels query.Query[string, []mesh.Label]
 	// members are the problems of Services of a name that a Service of another cluster has, too.
 	members query.Collection[service.All, api.Problem]
@@ -89,12 +89,12 @@ type findings struct {
 	addressesLeft int
 }
 
-// fail reports what certainly fails as long as the objects stay as they are.
+// fail reports a failure that is certain as long as the objects do not change.
 func (f *findings) fail(c code.Code, field, format string, args ...any) {
 	f.add(api.Problem{Code: c, Severity: api.Error, Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
-// warn reports what has no effect, or fails at present only, or sometimes.
+// warn reports a setting that has no effect, or that fails at present only, or sometimes.
 func (f *findings) warn(c code.Code, field, format string, args ...any) {
 	f.add(api.Problem{Code: c, Severity: api.Warning, Field: field, Reason: fmt.Sprintf(format, args...)})
 }

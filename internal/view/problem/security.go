@@ -134,7 +134,7 @@ func (f *findings) requestAuthentication() {
 		}
 		set, followed := f.q.tables.Security.KeySets.Get(f.r, source)
 		switch {
-		case !followed || set.Failure == "": // nobody fetches keys where configuration is only analysed
+		case !followed || set.Failure == "": // no keys are fetched where configuration is only analysed
 		case set.Keys == "":
 			f.fail("keys-unknown", at, "the keys of this issuer are not known, so its tokens are rejected: %s", set.Failure)
 		default:

@@ -20,8 +20,8 @@ const (
 	maxListed = 8
 )
 
-// choice ends a message about a value that does not exist: it proposes the one that was probably meant, and lists those that exist,
-// after a lead like "its subsets are". none is the text if there are none.
+// choice ends a message about a value that does not exist: it proposes the one that was probably meant, and lists the
+// existing values, after a lead like "its subsets are". none is the text if there are none.
 func choice(wrong string, names []string, lead, none string) string {
 	if len(names) == 0 {
 		return "; " + none
@@ -50,7 +50,7 @@ func (f *findings) hostHint(wrong string) string {
 		name, namespace = wrong, f.key.Namespace
 	}
 	var hosts []string
-	shown := map[string]string{} // by what is compared
+	shown := map[string]string{} // by the compared text
 	for _, of := range slices.Compact([]string{namespace, f.key.Namespace}) {
 		for _, host := range f.hostsOf(of) {
 			compared := host
@@ -127,8 +127,8 @@ func labelHint(wrong mesh.Label, have []mesh.Label) string {
 	return ""
 }
 
-// selectorHint proposes a label for a selector that selects nothing. It knows the labels of endpoints that the namespace declares, and
-// those of connected proxies, up to a limit.
+// selectorHint proposes a label for a selector that selects nothing. It knows the labels of endpoints that the
+// namespace declares, and the labels of connected proxies, up to a limit.
 func (f *findings) selectorHint(selector map[string]string) string {
 	have, _ := f.q.labels.Get(f.r, f.key.Namespace)
 	for _, l := range mesh.SortedLabels(selector) {
@@ -142,8 +142,8 @@ func (f *findings) selectorHint(selector map[string]string) string {
 	return ""
 }
 
-// labelsIn returns labels of workloads of a namespace, in order: those of inline endpoints that it declares, and of connected proxies, up
-// to a limit. All selectors of the namespace that select nothing share the cell.
+// labelsIn returns labels of workloads of a namespace, in order: labels of inline endpoints that it declares, and of
+// connected proxies, up to a limit. All selectors of the namespace that select nothing share the cell.
 func (q *Queries) labelsIn(r *query.Reader, namespace string) (list []mesh.Label, ok bool) {
 	add := func(some ...mesh.Label) {
 		for _, l := range some {

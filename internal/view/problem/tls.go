@@ -24,7 +24,7 @@ func (f *findings) clientTLS(rule *state.DestinationRule, host string) {
 	}
 }
 
-// clientTLSOf checks the settings of a subset, or those of the whole service if subset is nil.
+// clientTLSOf checks the settings of a subset, or the settings of the whole service if subset is nil.
 func (f *findings) clientTLSOf(rule *networking.DestinationRule, subset *networking.Subset, s *service.Service) {
 	whole := &traffic.Policy{Top: rule.TrafficPolicy}
 	for n, port := range s.Ports {
@@ -43,7 +43,7 @@ func (f *findings) clientTLSOf(rule *networking.DestinationRule, subset *network
 	}
 }
 
-// failingTLS warns if what is sent to an endpoint with some TLS settings fails.
+// failingTLS warns if requests to an endpoint with some TLS settings fail.
 func (f *findings) failingTLS(rule *networking.DestinationRule, tls *networking.ClientTLSSettings, s *service.Service, port uint32, e mesh.PortEndpoint) bool {
 	at, server := traffic.TLSField(rule, tls), f.q.services.Peers.Explain(f.r, s.Namespace, e.Labels, e.Port)
 	insists := tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL

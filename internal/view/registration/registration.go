@@ -1,8 +1,8 @@
 // Package registration decides which WorkloadEntries connected proxies are to have. A proxy that names a WorkloadGroup asks to be
-// registered: it gets an entry that is made of the template of the group and of what the proxy says of itself.
+// registered: it gets an entry that is made of the template of the group and of the proxy's own metadata.
 //
-// For each entry that a proxy of this replica is to have, and for each that some control plane has made, there is one cell with
-// everything on which the next step depends. Package register takes these steps. What comes of them returns as rows.
+// For each entry that a proxy of this replica is to have, and for each that some control plane has made, there is one
+// cell with everything that the next step depends on. Package register takes these steps. Their results return as rows.
 //
 // The package starts no goroutines.
 package registration
@@ -31,27 +31,27 @@ import (
 	"github.com/pilotmesh/pilot/internal/state/connected"
 )
 
-// Entry is what a WorkloadEntry is made of.
+// Entry is the content of a WorkloadEntry.
 type Entry struct {
 	Group               api.Key
 	Labels, Annotations map[string]string
 	Spec                *networking.WorkloadEntry
 }
 
-// Facts are what the next step about a WorkloadEntry depends on.
+// Facts are the inputs of the next step for a WorkloadEntry.
 type Facts struct {
 	Key api.Key
 	// Connected is since when a proxy of this replica asks for the entry; zero if none does.
 	Connected time.Time
 	// Proxy names the proxy.
 	Proxy string
-	// Entry is what the entry is to be made of; nil if it cannot be made.
+	// Entry is the desired content of the entry; nil if it cannot be made.
 	Entry *Entry
-	// Health is what the proxy has reported on this connection.
+	// Health is the health that the proxy has reported on this connection.
 	Health connected.Health
-	// Registered is what the entry in the cluster says; its Group is empty if there is none, or if it was not made by a control plane.
+	// Registered is the registration in the cluster's entry; its Group is empty without an entry or if no control plane made it.
 	Registered state.Registered
-	// Gone is true if the entry names a replica of which the cluster has no pod.
+	// Gone is true if the entry names a replica that has no pod in the cluster.
 	Gone bool
 
 	hash omap.Hash
@@ -86,7 +86,7 @@ func (f *Facts) seal() {
 	f.hash = omap.Sum(b)
 }
 
-// All is the key of what exists once.
+// All is the key of collections that exist once.
 type All struct{}
 
 // Map has facts by entry.
@@ -96,7 +96,7 @@ type Map = omap.Map[omap.Name, Facts]
 type Queries struct {
 	// Facts are the facts about all entries that are asked for here or were made by a control plane.
 	Facts query.Layers[All, omap.Name, Facts]
-	// Problems are those of proxies that cannot be registered.
+	// Problems are the problems of proxies that cannot be registered.
 	Problems query.Collection[All, api.Problem]
 
 	tables *state.Tables
@@ -218,7 +218,7 @@ func (q *Queries) problem(r *query.Reader, k api.Key) (list []api.Problem, ok bo
 	return list, len(list) > 0
 }
 
-// EntryFor returns what the entry of a proxy is made of. What the proxy says of itself goes before what the group says.
+// EntryFor returns the content of the entry of a proxy. The proxy's own metadata goes before the template of the group.
 func EntryFor(p *proxy.Proxy, group *networking.WorkloadGroup) *Entry {
 	spec := &networking.WorkloadEntry{}
 	if group.GetTemplate() != nil {

@@ -21,8 +21,8 @@ func ClientOf(c proxy.Class) traffic.Client {
 	return k
 }
 
-// BaseClientOf returns those of the attributes that may matter to a host of the base view. DestinationRules that select clients are
-// of their namespace, so they do not matter there.
+// BaseClientOf returns the client attributes that may matter to a host of the base view. DestinationRules that select
+// clients are of their namespace, so they do not matter there.
 func BaseClientOf(c proxy.Class) traffic.Client {
 	k := ClientOf(c)
 	k.Rules = traffic.SelectingRules{}
@@ -36,7 +36,7 @@ type ClientInSet struct {
 }
 
 // localityAttributes are the attributes of a client's locality that some rule depends on. If used is false there is no
-// such rule, and clients are not told apart by locality.
+// such rule, and clients are not distinguished by locality.
 type localityAttributes struct {
 	used bool
 	// labels are the names of the labels that count, sorted.
@@ -139,8 +139,8 @@ func (q *Queries) findLocalityHosts(r *query.Reader) Hosts {
 	return union(sets...)
 }
 
-// localityHostsAmong are those of the hosts whose endpoints may be preferred by the client's locality. If a pattern has
-// such a rule, it returns all hosts.
+// localityHostsAmong returns the given hosts whose endpoints may be preferred by the client's locality. If a pattern
+// has such a rule, it returns all hosts.
 func (q *Queries) localityHostsAmong(r *query.Reader, hosts Hosts) Hosts {
 	_, every := q.tables.AllByLocality(r)
 	if every || q.tables.Hosts.ByLocalityUnder.Group(r, struct{}{}).Len() > 0 {
@@ -193,7 +193,7 @@ func (q *Queries) differsByCluster(r *query.Reader, s Set) (bool, bool) {
 	return false, true
 }
 
-// clusterLocalAmong are those of the hosts of a set that are local to each cluster.
+// clusterLocalAmong returns the hosts of a set that are local to each cluster.
 func (q *Queries) clusterLocalAmong(r *query.Reader, s Set) Hosts {
 	all := q.Hosts(r, s)
 	var both []omap.Change[omap.Name, omap.Unit]
@@ -220,8 +220,8 @@ func intersects(few, many Hosts) bool {
 	return false
 }
 
-// networkOf is the network of a proxy, if gateways lead into it: the one that the proxy reports, or else that of its labels, its pod or
-// its endpoint.
+// networkOf is the network of a proxy, if gateways lead into it: the one that the proxy reports, or else the network in
+// its labels, of its pod or of its endpoint.
 func (q *Queries) networkOf(r *query.Reader, p *proxy.Proxy, labels mesh.Labels, own mesh.Place) string {
 	named, _ := mesh.LabelValue(labels, mesh.NetworkLabel)
 	network := cmp.Or(p.Network, named, own.Network)

@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// InboundPool is the connection pool for connections from a sidecar to its application at a port: that of its Sidecar,
-// else that of the DestinationRule for the service. It is nil if neither has one.
+// InboundPool is the connection pool for connections from a sidecar to its application at a port: the pool in its
+// Sidecar, else in the DestinationRule for the service. It is nil if neither has one.
 func (q *Queries) InboundPool(r *query.Reader, p proxy.InboundPort) *networking.ConnectionPoolSettings {
 	if p.Limited != (api.Key{}) {
 		if row, ok := q.tables.Sidecars.Get(r, p.Limited); ok {

@@ -16,8 +16,8 @@ import (
 // maxLabels bounds how many labels of a workload count.
 const maxLabels = 30
 
-// LabelledClients names the clients of a set with labels that some rule matches or selects by. What such rules say forms
-// a layer above what other clients of the set see.
+// LabelledClients names the clients of a set with labels that some rule matches or selects by. The results of such
+// rules form a layer above the view of the other clients of the set.
 type LabelledClients struct {
 	Set Set
 	// Labels are the relevant labels; see proxy.Class.
@@ -31,7 +31,7 @@ func LabelledClientsOf(c proxy.Class) (k LabelledClients, ok bool) {
 	return LabelledClients{SetOf(c), c.Labels, ClientOf(c).Rules}, !c.Labels.Empty() || !c.Rules.Empty()
 }
 
-// relevantLabels are those of a workload's labels that some rule which its namespace sees matches by.
+// relevantLabels are the labels of a workload that occur in matches of rules that its namespace sees.
 func (q *Queries) relevantLabels(r *query.Reader, namespace string, labels mesh.Labels) mesh.Labels {
 	list := labels.Items()
 	if len(list) > maxLabels {

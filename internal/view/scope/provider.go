@@ -54,7 +54,7 @@ func (q *Queries) KeyServer(r *query.Reader, s Set, address string) (a Authorize
 // Ports of addresses that name none.
 const httpPort, httpsPort = 80, 443
 
-// destination finds a service. An empty namespace stands for any.
+// destination finds a service. An empty namespace means any namespace.
 func (q *Queries) destination(r *query.Reader, s Set, namespace, host string, port uint32) (a Authorizer, trouble string) {
 	a = Authorizer{Host: strings.ToLower(host), Port: port}
 	found, ok := q.services.Service.Get(r, q.View(r, HostInSet{Host: a.Host, Set: s}))

@@ -43,7 +43,7 @@ func (q *Queries) HTTPProxies(r *query.Reader, sidecar api.Key) []HTTPProxy {
 	return list
 }
 
-// HostsWithShortNames are the hosts of a set, including those that its proxies can call by short names.
+// HostsWithShortNames are the hosts of a set, including the hosts that its proxies can call by short names.
 func (q *Queries) HostsWithShortNames(r *query.Reader, s Set) Hosts {
 	m, _ := q.hostsWithShortNames.Get(r, s)
 	return m

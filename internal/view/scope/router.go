@@ -63,7 +63,7 @@ func (q *Queries) gatewaysFor(r *query.Reader, namespace string, labels mesh.Lab
 	return intern.Of(found...)
 }
 
-// gatewayLabels are those of a gateway's labels that some rule for gateways matches by.
+// gatewayLabels are the labels of a gateway that occur in matches of rules for gateways.
 func (q *Queries) gatewayLabels(r *query.Reader, labels mesh.Labels) mesh.Labels {
 	list := labels.Items()
 	if len(list) > maxLabels {

@@ -28,24 +28,24 @@ import (
 // Hosts is a set of hosts.
 type Hosts = omap.Map[omap.Name, omap.Unit]
 
-// Set names the hosts that some proxies see: those of the overlay of a namespace, or those that a Sidecar imports.
+// Set names the hosts that some proxies see: the hosts in the overlay of a namespace, or the hosts that a Sidecar imports.
 type Set struct {
-	// Namespace is that of the proxies. It is empty for the base view.
+	// Namespace is the namespace of the proxies. It is empty for the base view.
 	Namespace string
 	// Sidecar is the Sidecar whose imports are seen. If it is zero, the set is an overlay over the base view.
 	Sidecar api.Key
 	// ShortNames says that the proxies can also call cluster hosts of their own namespace by the first label of the name.
 	ShortNames bool
-	// Families are the IP versions of the proxies' addresses. The names of a host include those of its addresses that they call.
+	// Families are the IP versions of the proxies' addresses. The names of a host include its addresses of these versions.
 	Families mesh.Families
-	// Cluster is that of the proxies; see proxy.Class. The addresses of a service for them are those in their cluster.
+	// Cluster is the cluster of the proxies; see proxy.Class. They use the addresses that a service has in this cluster.
 	Cluster string
 }
 
 // Overlay reports whether the set is an overlay over the base view.
 func (s Set) Overlay() bool { return s.Sidecar == api.Key{} }
 
-// WithoutNames returns the set without ShortNames, Families and Cluster: what does not depend on names and addresses is shared.
+// WithoutNames returns the set without ShortNames, Families and Cluster: results that do not depend on names and addresses are shared.
 func (s Set) WithoutNames() Set {
 	s.ShortNames, s.Families, s.Cluster = false, mesh.OnlyIPv4, ""
 	return s
@@ -70,7 +70,7 @@ type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
 	traffic  *traffic.Queries
-	// appearance tells how a host looks from a namespace.
+	// appearance is how a host looks from a namespace.
 	appearance query.Query[hostFromNamespace, hostAppearance]
 	// declarer and excludedRoutes are what a Sidecar changes about a host; see service.HostView.
 	declarer       query.Query[HostInSet, string]
@@ -82,7 +82,7 @@ type Queries struct {
 	localityAttributes query.Query[service.All, localityAttributes]
 	// localityHosts are the hosts of the base view whose endpoints may be preferred by locality.
 	localityHosts query.Query[service.All, Hosts]
-	// byCluster tells whether some host of a set has other addresses in another cluster.
+	// byCluster reports whether some host of a set has other addresses in another cluster.
 	byCluster query.Query[Set, bool]
 	// clientHosts are the hosts of a set that may look different to a client.
 	clientHosts query.Query[ClientInSet, Hosts]
@@ -90,12 +90,12 @@ type Queries struct {
 	listeners query.Query[api.Key, []state.Egress]
 	// hosts are the hosts of a set without regard to short names.
 	hosts query.Query[Set, Hosts]
-	// hostsWithShortNames adds those that can be called by short names; labelledHosts are those that clients with labels
-	// may see differently.
+	// hostsWithShortNames adds the hosts that can be called by short names; labelledHosts are the hosts that clients
+	// with labels may see differently.
 	hostsWithShortNames query.Query[Set, Hosts]
 	labelledHosts       query.Query[LabelledClients, Hosts]
-	// Footprints are those of the hosts of a set, and Index groups them. In an overlay they are the hosts that look
-	// different and, with ShortNames, the cluster hosts of the namespace.
+	// Footprints are the footprints of the hosts of a set, and Index groups them. In an overlay they are the hosts
+	// that look different and, with ShortNames, the cluster hosts of the namespace.
 	Footprints query.Collection[Set, service.Footprint]
 	Index      *service.FootprintIndex[Set]
 	// LabelledIndex groups the footprints of the hosts that clients with labels may see differently. The footprints are
@@ -395,7 +395,7 @@ func (q *Queries) hasBareAlias(r *query.Reader, v service.HostView, s Set) bool 
 	return s.ShortNames && slices.ContainsFunc(q.services.Aliases(r, v), func(a service.Alias) bool { return a.Namespace == s.Namespace })
 }
 
-// Outbound is what proxies of a set do with traffic to undeclared destinations.
+// Outbound is the policy of the proxies of a set for traffic to undeclared destinations.
 func (q *Queries) Outbound(r *query.Reader, s Set) settings.Outbound {
 	if !s.Overlay() {
 		if row, ok := q.tables.Sidecars.Get(r, s.Sidecar); ok && row.HasOutbound {

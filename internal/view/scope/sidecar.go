@@ -104,8 +104,8 @@ func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels mesh.Label
 	return row, ok
 }
 
-// exposures tells where the ports of a host can be reached from a set: at the addresses of the host, unless the Sidecar
-// has egress listeners for single ports.
+// exposures returns where the ports of a host can be reached from a set: at the addresses of the host, unless the
+// Sidecar has egress listeners for single ports.
 func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string, port uint32) []service.Exposure {
 	if h.Set.Overlay() {
 		return service.DefaultExposure
@@ -233,8 +233,8 @@ func (q *Queries) undisputed(r *query.Reader, hosts Hosts) Hosts {
 }
 
 // declarerIn is the namespace whose declaration of a host counts in the set of a Sidecar, if that is not the usual one:
-// that of the proxies, else the oldest, among those that the Sidecar imports. If it imports none, the host is excluded,
-// or is imported only because routes lead to it.
+// the namespace of the proxies, else the oldest declaration, among the declarations that the Sidecar imports. If it
+// imports none, the host is excluded, or is imported only because routes lead to it.
 func (q *Queries) declarerIn(r *query.Reader, h HostInSet) (string, bool) {
 	row, ok := q.tables.Sidecars.Get(r, h.Set.Sidecar)
 	if !ok {

@@ -11,15 +11,15 @@ import (
 // maxAliases bounds how many names a host gets by Services of type ExternalName.
 const maxAliases = 50
 
-// Alias is another name for a host: that of a Service of type ExternalName.
+// Alias is another name for a host, declared by a Service of type ExternalName.
 type Alias struct {
 	Host string
-	// Namespace is that of the Service. Its clients can use the first label of the name alone.
+	// Namespace is the namespace of the Service. Clients in this namespace can use the first label of the name alone.
 	Namespace string
 }
 
-// Aliases are the other names for a view's host, in the order of their age: those of the Services that name it as their external
-// name, and of those that name one of these. A name does not count if an object of the same
+// Aliases are the other names for a view's host, oldest first: the names of the Services whose external name is the
+// host, and of the Services whose external name is such a name. A name does not count if an object of the same
 // namespace declares it as a host, or if any object has routes for it.
 func (q *Queries) Aliases(r *query.Reader, v HostView) []Alias {
 	var all []Alias

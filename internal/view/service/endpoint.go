@@ -36,7 +36,7 @@ func equalSelected(a, b []SelectedEndpoint) bool {
 	return slices.EqualFunc(a, b, func(a, b SelectedEndpoint) bool { return a.name == b.name && a.hash == b.hash })
 }
 
-// OutputName is the name of the WorkloadEntry or pod, or that of the slice and the address.
+// OutputName is the name of the WorkloadEntry or pod, or the name of the slice followed by the address.
 func (s SelectedEndpoint) OutputName() string { return s.name }
 
 // ContentHash covers the endpoint.
@@ -120,7 +120,7 @@ func rarest[K omap.Key[K]](labels mesh.Labels, group func(mesh.Label) omap.Map[K
 }
 
 // plainPorts marks endpoints that take no mesh TLS at their port, because a policy of their namespace says so. namespace is the namespace of
-// the service. It remembers what was said about the labels of the last endpoint: most endpoints have the labels of their neighbour.
+// the service. It remembers the answer for the labels of the last endpoint, since most endpoints have the same labels as the endpoint before.
 type plainPorts struct {
 	peers     *peer.Queries
 	r         *query.Reader
@@ -143,8 +143,8 @@ func (p *plainPorts) mark(e mesh.PortEndpoint) mesh.PortEndpoint {
 	return e
 }
 
-// Declared are the endpoints of a declaration, for all of its ports, and the names of the workloads or slices that they come from; empty for
-// those that the declaration lists itself. spec is the declaration.
+// Declared are the endpoints of a declaration, for all of its ports, and the names of the workloads or slices that they
+// come from; the name is empty for endpoints that the declaration lists itself. spec is the declaration.
 func (q *Queries) Declared(r *query.Reader, k api.Key, spec *mesh.Service) iter.Seq2[string, *mesh.Endpoint] {
 	return func(yield func(string, *mesh.Endpoint) bool) {
 		e, ok := q.tables.Endpoints.Get(r, k)
@@ -201,15 +201,15 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 	return withoutRepeats(out, s)
 }
 
-// besides reads something about the endpoints of a declaration that it does not list itself: about those of the slices of a
-// Service, about the WorkloadEntries that a selector picks, and about the pods that it picks.
+// besides reads something about the endpoints that a declaration does not list itself: about the endpoints in the
+// slices of a Service, about the WorkloadEntries that a selector picks, and about the pods that it picks.
 type besides[V any] struct {
 	slices          func(service api.Key) V
 	workloads, pods func(Selection) V
 }
 
-// of yields what there is about one declaration with a selector. The pods that a Service selects are in its slices, and a headless
-// Service selects no WorkloadEntries.
+// of yields the values for one declaration with a selector. The pods that a Service selects are in its slices, and a
+// headless Service selects no WorkloadEntries.
 func (b besides[V]) of(declaration Declaration, selector map[string]string) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		if declaration.isService() && !yield(b.slices(declaration.Object)) {

@@ -10,10 +10,10 @@ import (
 // ListenOptions say how a host is served at an address, as far as a Sidecar listener decides it. The zero value means: as
 // the service port says, at the service's own address.
 type ListenOptions struct {
-	// Protocol replaces the protocol of the service port. Auto keeps that of the port.
+	// Protocol replaces the protocol of the service port. Auto keeps the protocol of the port.
 	Protocol mesh.Protocol
-	// FromSidecar says that the address is that of a Sidecar listener, not of the host. Bound says that the listener has
-	// a socket of its own.
+	// FromSidecar says that the address belongs to a Sidecar listener, not to the host. Bound says that the listener
+	// has a socket of its own.
 	FromSidecar, Bound bool
 }
 
@@ -31,7 +31,7 @@ func compareBools(a, b bool) int {
 	return 1
 }
 
-// AppendTo appends an unambiguous encoding. That of the zero value is empty.
+// AppendTo appends an unambiguous encoding. The encoding of the zero value is empty.
 func (t ListenOptions) AppendTo(b []byte) []byte {
 	if t == (ListenOptions{}) {
 		return b
@@ -52,7 +52,7 @@ type ListenAddress struct {
 	ListenOptions
 }
 
-// loopback is the address for proxies without traffic redirection: any IP, which stands for the loopback address there,
+// loopback is the address for proxies without traffic redirection: any IP, which means the loopback address for them,
 // unless a Sidecar listener names another address.
 func (c ListenAddress) loopback() Address {
 	if c.FromSidecar && c.IP != mesh.Loopback {
@@ -170,7 +170,7 @@ func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace s
 
 // serviceAddresses are the addresses of a service.
 type serviceAddresses struct {
-	// singles are its own addresses; endpoints are those of its endpoints, if it is headless.
+	// singles are its own addresses; endpoints are the addresses of its endpoints, if it is headless.
 	singles, endpoints []string
 	// blocks says that it also has address blocks, and cluster that it is a headless Service of a Kubernetes cluster.
 	blocks, headless, cluster bool

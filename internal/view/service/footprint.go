@@ -12,22 +12,22 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// Footprint is what a host takes up on the client's side: ports, addresses and domains. An index over the footprints of
-// all hosts tells which hosts ask for the same. Lists of ports have each port once.
+// Footprint is the ports, addresses and domains that a host takes up on the client's side. An index over the footprints
+// of all hosts finds the hosts that take up the same port, address or domain. Lists of ports have each port once.
 type Footprint struct {
 	// Host is the host that the footprint belongs to.
 	Host string
 	// Created is the rank of the host's service; see Service.Created. The first of several candidates gets an address.
 	Created int64
-	// HTTPPorts are the service ports on which requests for the host are recognised by their Host header.
+	// HTTPPorts are the service ports where the Host header decides that a request is for the host.
 	HTTPPorts []uint32
-	// SharedPorts are the HTTP ports on which the host is reached at any address, together with other hosts. On the other
+	// SharedPorts are the HTTP ports where the host is reached at any address, together with other hosts. On the other
 	// HTTP ports it has addresses of its own.
 	SharedPorts []uint32
 	// DedicatedPorts are the ports with protocol detection at addresses of the host's own. A request there is for this
 	// host, whatever its Host header says.
 	DedicatedPorts []uint32
-	// DynamicPorts are the HTTP ports on which the proxy resolves the host of each request (resolution DYNAMIC_DNS).
+	// DynamicPorts are the HTTP ports where the proxy resolves the host of each request (resolution DYNAMIC_DNS).
 	DynamicPorts []uint32
 	// GRPCWebPorts are the HTTP ports that are declared gRPC-Web.
 	GRPCWebPorts []uint32
@@ -54,7 +54,7 @@ type Footprint struct {
 	Base *Footprint
 }
 
-// Address is where a client reaches something. An empty IP stands for any address.
+// Address is where a client reaches something. An empty IP means any address.
 type Address struct {
 	IP   string
 	Port uint32
@@ -157,8 +157,8 @@ func (q *Queries) Footprint(r *query.Reader, v HostView) (Footprint, bool) {
 	return q.FootprintAt(r, v, DefaultExposure)
 }
 
-// FootprintAt is the footprint of a view's host. exposures tells where each of its ports can be reached; its argument is
-// the namespace that declares the host.
+// FootprintAt is the footprint of a view's host. places returns where each of its ports can be reached; its argument
+// namespace is the namespace that declares the host.
 func (q *Queries) FootprintAt(r *query.Reader, v HostView, places func(namespace string, port uint32) []Exposure) (Footprint, bool) {
 	if s, ok := q.Service.Get(r, v); ok {
 		return q.footprint(r, s, places), true
@@ -257,7 +257,7 @@ func blocksOf(addresses []string) []string {
 type Candidate struct {
 	// Created is the rank of the host's service, or one of the markers DynamicHTTPCandidate, GRPCWebCandidate, HolderCandidate and OnlyInBase.
 	Created int64
-	// Host is empty for the candidate that stands for all HTTP hosts of a port together.
+	// Host is empty for the candidate that represents all HTTP hosts of a port together.
 	Host string
 	ListenOptions
 }
@@ -281,11 +281,11 @@ func (c Candidate) AppendTo(b []byte) []byte {
 	return c.ListenOptions.AppendTo(append(strconv.AppendInt(b, c.Created, 10), " "+c.Host...))
 }
 
-// FootprintIndex groups footprints by what they take up. A host that an overlay changes is also in the groups of what it
-// takes up in the base view, with the creation time OnlyInBase, so that the overlay computes these groups as well.
+// FootprintIndex groups footprints by port, address and domain. A host that an overlay changes is also in its groups of
+// the base view, with the creation time OnlyInBase, so that the overlay computes these groups as well.
 type FootprintIndex[C comparable] struct {
-	// HTTPPorts maps a port to the hosts that have a virtual host there. The empty name stands for a route configuration
-	// that is needed without them.
+	// HTTPPorts maps a port to the hosts that have a virtual host there. The empty name represents a route
+	// configuration that is needed without hosts.
 	HTTPPorts query.Groups[C, PortNumber, omap.Name]
 	// Redirected maps an address to its candidates for proxies with traffic redirection, where connections keep the
 	// address that the client dialled.
@@ -304,19 +304,19 @@ type FootprintIndex[C comparable] struct {
 	ForGateways, ForIPv6 query.Groups[C, omap.Name, omap.Name]
 }
 
-// DynamicHTTPCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address
+// DynamicHTTPCandidate is the creation time of a candidate without a host that represents the HTTP hosts of an address
 // which the proxy resolves for each request.
 const DynamicHTTPCandidate = int64(1)
 
-// GRPCWebCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address whose
-// port is declared gRPC-Web.
+// GRPCWebCandidate is the creation time of a candidate without a host that represents the HTTP hosts of an address
+// whose port is declared gRPC-Web.
 const GRPCWebCandidate = int64(2)
 
 // HolderCandidate is the creation time of a candidate without a host that represents a footprint with HoldsVIPs.
 const HolderCandidate = int64(3)
 
-// OnlyInBase is the creation time of a candidate that stands for what a host takes up in the base view, where an overlay
-// changes the host. It is later than any real time.
+// OnlyInBase is the creation time of a candidate that represents the footprint of a host in the base view, if an
+// overlay changes the host. It is later than any real time.
 const OnlyInBase = int64(1)<<62 - 1
 
 // DefineFootprintIndex defines the groups over a collection of footprints. tag begins the names of the queries; domain is
@@ -369,7 +369,7 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c qu
 // IsService reports whether a Service of a Kubernetes cluster declares the host.
 func (f Footprint) IsService() bool { return Candidate{Created: f.Created}.IsService() }
 
-// withBase calls do with a footprint, and with what its host takes up in the base view where an overlay changes the host.
+// withBase calls do with a footprint, and with the footprint of its host in the base view if an overlay changes the host.
 func (f Footprint) withBase(do func(f Footprint)) {
 	do(f)
 	if f.Base != nil {

@@ -10,6 +10,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestGolden compares what proxies are sent with the golden files about the rules that this package owns: how
-// declarations of a host are merged, and who wins a conflict. See meshtest.Golden for their form.
+// TestGolden compares the configuration of proxies with the golden files about the rules that this package
+// owns: how declarations of a host are merged, and which declaration wins a conflict. See meshtest.Golden for their form.
 func TestGolden(t *testing.T) { meshtest.Golden{Update: *update, Envoy: os.Getenv("ENVOY")}.Run(t) }

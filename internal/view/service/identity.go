@@ -40,9 +40,9 @@ func (q *Queries) AcceptsMeshTLS(r *query.Reader, s *Service) bool {
 	return found
 }
 
-// SubjectAltNames are the names that a server certificate of the service may have: those of the endpoints' service
-// accounts in every trust domain of the mesh, and those that the service lists. If there are none, the identity of the
-// server is unknown.
+// SubjectAltNames are the names that a server certificate of the service may have: the identities of the endpoints'
+// service accounts in every trust domain of the mesh, and the names that the service lists. Without any, the identity
+// of the server is unknown.
 func (q *Queries) SubjectAltNames(r *query.Reader, s *Service) []string {
 	names := slices.Clone(s.SubjectAltNames)
 	q.eachAccount(r, s, func(account string) {

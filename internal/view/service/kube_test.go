@@ -30,7 +30,7 @@ func selecting(port kube.ServicePort) *kube.Service {
 	return &kube.Service{Selector: appA, Ports: []kube.ServicePort{port}}
 }
 
-// workloadCase is a workload among objects of a cluster, and what it is known to serve.
+// workloadCase is a workload among objects of a cluster, and the instances that it is expected to serve.
 type workloadCase struct {
 	name   string
 	of     service.Workload
@@ -262,8 +262,8 @@ func TestLocalityOfPods(t *testing.T) {
 	}
 }
 
-// TestPodsOfServiceEntry checks which pods a ServiceEntry selects: those that are ready, with an address and all labels of the
-// selector.
+// TestPodsOfServiceEntry checks that a ServiceEntry selects only pods that are ready and have an address and all labels
+// of the selector.
 func TestPodsOfServiceEntry(t *testing.T) {
 	w := meshtest.New(t)
 	w.Apply(`

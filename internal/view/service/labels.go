@@ -36,9 +36,9 @@ func (q *Queries) defineLabels(g *query.Graph) {
 	q.sliceLabels = query.GroupBy(g, "sliceLabels", q.sliceEndpoints, of)
 }
 
-// MissingLabels returns the labels of a subset because of which it has no endpoints. If no endpoint of the service has one
-// of the labels, it returns that label. If each label is on some endpoint, but no endpoint has them all, it returns all of
-// them. It returns none if some endpoint has them all, or may have them. Labels that say where an endpoint runs are
+// MissingLabels returns the labels of a subset that leave it without endpoints. If no endpoint of the service has one
+// of the labels, it returns that label. If each label is on some endpoint, but no endpoint has them all, it returns all
+// of them. It returns none if some endpoint has them all, or may have them. Labels that say where an endpoint runs are
 // skipped.
 func (q *Queries) MissingLabels(r *query.Reader, s *Service, labels map[string]string) []mesh.Label {
 	wanted := slices.DeleteFunc(mesh.SortedLabels(labels), func(l mesh.Label) bool { return mesh.IsPlaceLabel(l.Name) })
@@ -127,8 +127,8 @@ func intersectAll(labels []mesh.Label, group func(mesh.Label) names) bool {
 	return intersect(groups)
 }
 
-// hasAll reports whether a sorted set of labels has all of the other labels. It is true if the set is that of an object with
-// too many endpoints to list their labels, which is state.AnyLabel alone.
+// hasAll reports whether a sorted set of labels has all of the other labels. It is true if the set is state.AnyLabel
+// alone: the set of an object with too many endpoints to list their labels.
 func hasAll(set, labels []mesh.Label) bool {
 	if len(set) > 0 && set[0] == state.AnyLabel() {
 		return true
@@ -176,8 +176,8 @@ func (q *Queries) hasPod(r *query.Reader, namespace string, selector map[string]
 // maxCompared bounds how many workloads are compared with labels. Beyond it the answer is that one may match.
 const maxCompared = 100
 
-// intersect reports whether some key is in all of the groups, of which there is at least one. After maxCompared keys it
-// assumes that there is such a key.
+// intersect reports whether some key is in all of the groups; there must be at least one group. After maxCompared keys
+// it assumes that there is such a key.
 func intersect[K omap.Key[K]](groups []omap.Map[K, omap.Unit]) bool {
 	slices.SortFunc(groups, func(a, b omap.Map[K, omap.Unit]) int { return a.Len() - b.Len() })
 	compared := 0
@@ -231,8 +231,8 @@ func (q *Queries) someInline(r *query.Reader, k api.Key) (all []mesh.Label) {
 	return all
 }
 
-// SomeLabels returns labels of endpoints of a service, for messages: those of inline endpoints, and of the first WorkloadEntries and pods
-// that it selects.
+// SomeLabels returns labels of endpoints of a service, for messages: labels of inline endpoints, and of the first
+// WorkloadEntries and pods that it selects.
 func (q *Queries) SomeLabels(r *query.Reader, s *Service) (all []mesh.Label) {
 	for _, declaration := range s.Declarations {
 		all = append(all, q.someInline(r, declaration.Object)...)

@@ -26,7 +26,7 @@ func tcp(name string, number uint32) kube.ServicePort {
 	return kube.ServicePort{Name: name, Number: number, Protocol: mesh.TCP, Target: number}
 }
 
-// addPod adds a pod of the app "a" and the slice of the Service with its address. ports are those of the slice.
+// addPod adds a pod of the app "a" and the slice of the Service with its address. ports are the ports of the slice.
 func addPod(v values, cluster, address, account string, ports ...kube.SlicePort) {
 	v[in(cluster, kube.KindPod, "a-1")] = &kube.Pod{Address: address, ServiceAccount: account, Labels: appA}
 	v[in(cluster, kube.KindEndpointSlice, "a-x")] = &kube.Slice{
@@ -34,8 +34,8 @@ func addPod(v values, cluster, address, account string, ports ...kube.SlicePort)
 	}
 }
 
-// TestMembers checks what a service is whose name Services of several clusters have. The control plane is in the cluster "home". The
-// golden file says for each case the service and the problems.
+// TestMembers checks a service whose name Services of several clusters have. The control plane is in the cluster
+// "home". The golden file says for each case the service and the problems.
 func TestMembers(t *testing.T) {
 	equal := func(clusters ...string) values {
 		v := values{}
@@ -101,7 +101,7 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// whatIs says what a service is for clients of another namespace, and the problems.
+// whatIs describes a service as clients of another namespace see it, and the problems.
 func whatIs(w *meshtest.World, host string) string {
 	var b strings.Builder
 	r := w.Graph.Naive()

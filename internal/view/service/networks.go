@@ -90,8 +90,8 @@ func (q *Queries) findGateways(r *query.Reader, network string) []Gateway {
 	return slices.Compact(list)
 }
 
-// Networks returns a function that tells the network of an endpoint; empty if it is not known. An endpoint that a ServiceEntry lists, and
-// a WorkloadEntry, may be in an address block of the mesh networks.
+// Networks returns a function that returns the network of an endpoint; empty if it is not known. An endpoint that a
+// ServiceEntry lists, and a WorkloadEntry, may be in an address block of the mesh networks.
 func (q *Queries) Networks(r *query.Reader) func(e *mesh.Endpoint) string {
 	members, ok := q.tables.Networks.Members.Get(r, struct{}{})
 	return func(e *mesh.Endpoint) string {

@@ -35,7 +35,7 @@ type ownerCase struct {
 	// all other objects, and again that it is deleted and comes back.
 	vault       func(*kube.Service)
 	late, again bool
-	cluster     string // of the Service, if not that of the control plane
+	cluster     string // of the Service, if not the cluster of the control plane
 	yaml        string
 	lost        bool     // the Service is not seen, or shares the host
 	clients     []string // namespaces; shop if there are none
@@ -186,8 +186,8 @@ func (c ownerCase) objects(gone bool) map[api.Key]kube.Value {
 	return values
 }
 
-// reached says where a proxy sends what: the endpoints and the expected identities of each cluster, the clusters of each listener's
-// connections, and the domains of each virtual host.
+// reached describes where a proxy sends its traffic: the endpoints and the expected identities of each cluster, the
+// clusters of each listener's connections, and the domains of each virtual host.
 func reached(t *testing.T, s *resource.State) string {
 	var lines []string
 	for _, typ := range []resource.Type{resource.Cluster, resource.Endpoint, resource.Listener} {
@@ -230,7 +230,7 @@ func reached(t *testing.T, s *resource.State) string {
 	return "  " + strings.Join(slices.Compact(lines), "\n  ") + "\n"
 }
 
-// chain says what a filter chain matches, and where it leads.
+// chain describes the match of a filter chain, and its destination.
 func chain(t *testing.T, c *listenerv3.FilterChain) (line string) {
 	for _, p := range c.GetFilterChainMatch().GetPrefixRanges() {
 		line += fmt.Sprintf(" %s/%d", p.AddressPrefix, p.PrefixLen.GetValue())

@@ -129,8 +129,8 @@ func (q *Queries) defineManual(g *query.Graph) {
 	})
 }
 
-// slicesOfPod returns the slices on which the ports of a pod depend: slices of Services without a selector, and hand-made slices of other
-// Services.
+// slicesOfPod returns the slices that can set ports of a pod: slices of Services without a selector, and hand-made
+// slices of other Services.
 func (q *Queries) slicesOfPod(r *query.Reader, k api.Key, pod *kube.Pod) omap.Map[api.Key, omap.Unit] {
 	all := q.tables.Kube.SlicesNaming.Group(r, k)
 	add := func(slice api.Key) { all = all.With(omap.Put(slice, omap.Unit{})) }
@@ -193,7 +193,7 @@ func (q *Queries) podEndpoint(r *query.Reader, k api.Key, pod *kube.Pod, address
 	}
 }
 
-// podPlace is where a pod runs. A label of the pod tells the locality, or else its node.
+// podPlace is where a pod runs. The locality comes from a label of the pod, or else from its node.
 func (q *Queries) podPlace(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Place {
 	at := mesh.Place{Locality: mesh.LabelledLocality(pod.Labels), Cluster: k.Cluster, Node: pod.Node}
 	at.Network = q.tables.NetworkOf(r, pod.Labels, k.Cluster, address)
@@ -284,8 +284,8 @@ func (q *Queries) ownAddresses(r *query.Reader, pod *kube.Pod, of []instance) in
 	return intern.Of(slices.Compact(list)...)
 }
 
-// labelInstances are the Services that select a workload of which nothing but the labels that its proxy reports is known. The
-// proxy of a pod may connect before the API server has told of the pod.
+// labelInstances are the Services that select a workload which is known only by the labels that its proxy reports. The
+// proxy of a pod may connect before the API server has sent the pod.
 func (q *Queries) labelInstances(r *query.Reader, w Workload) (hits []instance) {
 	for object := range q.selecting(r, w.Namespace, w.Labels) {
 		if len(hits) == maxInstances {

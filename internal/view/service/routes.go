@@ -13,7 +13,7 @@ import (
 // firstRoutes is the creation time of routes for an address as a host: they come before any service that has this address.
 const firstRoutes = math.MinInt64
 
-// RoutesOnlyPort is the port on which a host has a virtual host if routes exist for it but no service.
+// RoutesOnlyPort is the port where a host has a virtual host if routes exist for it but no service.
 const RoutesOnlyPort = 80
 
 // routesOnly reports whether a view's host has visible routes and no service, and the namespace of the first such object.
@@ -68,7 +68,7 @@ func (q *Queries) routesFootprint(r *query.Reader, v HostView, places func(names
 	return f
 }
 
-// addHTTPOf adds what the footprint of a service takes up where hosts are recognised by name: HTTP ports and TLS
+// addHTTPOf adds the parts of the footprint of a service where hosts are recognised by name: HTTP ports and TLS
 // addresses.
 func (f *Footprint) addHTTPOf(s *Service, whole Footprint) {
 	f.SharedPorts = union(f.SharedPorts, whole.SharedPorts)

@@ -59,11 +59,11 @@ type Service struct {
 	Host string
 	// Service is the sum of the declarations. The first declaration gives its name and namespace.
 	*mesh.Service
-	// Created is the creation time of the first declaration in Unix microseconds. Conflicts between hosts are decided by it, so that of a
-	// Service of a Kubernetes cluster is earlier by beforeEntries.
+	// Created is the creation time of the first declaration in Unix microseconds. It decides conflicts between hosts,
+	// so for a Service of a Kubernetes cluster it is earlier by beforeEntries.
 	Created int64
-	// Declarations are the objects that declare the service: Services of Kubernetes clusters, then ServiceEntries, each oldest first. All are in one namespace. There is at least one. Behind a Service
-	// are its members: those of its name in other clusters.
+	// Declarations are the objects that declare the service: Services of Kubernetes clusters, then ServiceEntries, each oldest first. All
+	// are in one namespace. There is at least one. Each Service is followed by its members: the Services of its name in other clusters.
 	Declarations []Declaration
 	// OverruledNamespaces are the namespaces whose declaration of the host is visible but lost the conflict, in the order
 	// of their claims.
@@ -74,8 +74,8 @@ type Service struct {
 type Declaration struct {
 	Object api.Key
 	Spec   *mesh.Service
-	// Member is true for a Service beside one of another cluster that decides what the service is. It adds endpoints, identities and,
-	// for clients in its cluster, addresses.
+	// Member is true for a Service beside one of another cluster that defines the service. It adds endpoints,
+	// identities and, for clients in its cluster, addresses.
 	Member bool
 }
 
@@ -95,14 +95,14 @@ func (s *Service) DiffersForGateways() bool {
 	return s.Resolution == mesh.Passthrough || slices.ContainsFunc(s.Ports, func(p mesh.Port) bool { return p.Protocol.Sniffed() })
 }
 
-// ResolvesNames reports whether Envoy resolves names to reach the service. A proxy with addresses of IPv6 only asks for addresses of
-// that version, and others for those of IPv4.
+// ResolvesNames reports whether Envoy resolves names to reach the service. A proxy with only IPv6 addresses
+// resolves names to IPv6 addresses, any other proxy to IPv4 addresses.
 func (s *Service) ResolvesNames() bool {
 	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin || s.Resolution == mesh.DynamicDNS
 }
 
-// AddressesIn are the addresses of the service for clients in a cluster: those of the Service in that cluster, or else those of the
-// Service that decides. foreign is true in the second case.
+// AddressesIn are the addresses of the service for clients in a cluster: the addresses of the Service in that cluster,
+// or else of the Service that decides. foreign is true in the second case.
 func (s *Service) AddressesIn(cluster string) (list []string, foreign bool) {
 	if !s.ByFamily || cluster == "" {
 		return s.Addresses, false
@@ -115,7 +115,7 @@ func (s *Service) AddressesIn(cluster string) (list []string, foreign bool) {
 	return s.Addresses, true
 }
 
-// Foreign reports whether the addresses of the service are those of another cluster. A service of the cluster itself may have the same.
+// Foreign reports whether the addresses of the service are from another cluster. A service of the cluster itself may have the same addresses.
 func (s *Service) Foreign(cluster string) bool {
 	_, foreign := s.AddressesIn(cluster)
 	return foreign
@@ -152,7 +152,7 @@ func (s *Service) ListensAt(ip string, f mesh.Families, cluster string) bool {
 // Queries answer questions about services.
 type Queries struct {
 	tables *state.Tables
-	// Peers tell which connections workloads take.
+	// Peers answers which connections workloads take.
 	Peers *peer.Queries
 	// Service is the service of a view. It is absent if the view has no declaration of the host.
 	Service query.Query[HostView, *Service]
@@ -162,8 +162,8 @@ type Queries struct {
 	// selector of a ServiceEntry picks, as endpoints.
 	sliceEndpoints query.Collection[api.Key, SelectedEndpoint]
 	selectedPods   query.Collection[Selection, SelectedEndpoint]
-	// identities groups the selected endpoints by service account, and under meshTLSAccount those that accept the mesh's
-	// TLS.
+	// identities groups the selected endpoints by service account, and under meshTLSAccount the endpoints that accept
+	// mesh TLS.
 	identities, podIdentities query.Groups[Selection, omap.Name, omap.Name]
 	sliceIdentities           query.Groups[api.Key, omap.Name, omap.Name]
 	// slicesWith maps an address, or the name of a pod, to the slices of a Service with such an endpoint.
@@ -173,18 +173,18 @@ type Queries struct {
 	sliceLabels               query.Groups[api.Key, mesh.Label, omap.Name]
 	// inlineLabels are the sets of labels of the endpoints that an object lists itself, one per distinct set, each sorted.
 	inlineLabels query.Query[api.Key, [][]mesh.Label]
-	// gateways are the gateways into a network; hasGateways tells whether there are any.
+	// gateways are the gateways into a network; hasGateways reports whether there are any.
 	gateways    query.Query[string, []Gateway]
 	hasGateways query.Query[string, bool]
 	// Workload describes a workload by the services that have an endpoint at its addresses.
 	Workload query.Query[Workload, WorkloadDescription]
 	// Footprints has the footprint of every host of the base view.
 	Footprints query.Collection[All, Footprint]
-	// Index groups these footprints by what they take up.
+	// Index groups these footprints by port, address and domain.
 	Index *FootprintIndex[All]
 }
 
-// All is the key of collections that exist once, such as those of the base view.
+// All is the key of collections that exist once, such as the collections of the base view.
 type All struct{}
 
 // Define adds the queries to a graph.
@@ -299,7 +299,7 @@ func (s *Service) PortOf(declaration Declaration, number uint32) (mesh.Port, boo
 	return declaration.Spec.Ports[i], true
 }
 
-// DeclarationStatus says what a view does with one declaration of a host.
+// DeclarationStatus is the outcome of one declaration of a host in a view.
 type DeclarationStatus uint8
 
 // The statuses.

@@ -23,11 +23,11 @@ const maxInstances = 40
 type Workload struct {
 	Cluster, Namespace, Name string
 	Addresses                intern.List[string]
-	// Labels are those that its proxy reports. They count while neither a pod nor an endpoint of the workload is known.
+	// Labels are the labels that its proxy reports. They count while neither a pod nor an endpoint of the workload is known.
 	Labels mesh.Labels
 }
 
-// WorkloadDescription is what the services of its namespace, and its pod, say about a workload.
+// WorkloadDescription describes a workload by the services of its namespace, and by its pod.
 type WorkloadDescription struct {
 	// Ports are the ports that the workload serves, sorted by number. Each belongs to the oldest service that has it.
 	Ports intern.List[proxy.InboundPort]
@@ -35,11 +35,11 @@ type WorkloadDescription struct {
 	Targets intern.List[proxy.PortTarget]
 	// Own are the addresses of the pod, with the ports of headless Services at which others have a listener for the pod.
 	Own intern.List[netip.AddrPort]
-	// HasEndpoint says that the workload is a pod, or that a service has an endpoint at its address. Labels are those of the pod,
-	// or else of the endpoint of the oldest such service; they replace the labels that the proxy reports.
+	// HasEndpoint says that the workload is a pod, or that a service has an endpoint at its address. Labels are the labels of the
+	// pod, or else of the endpoint of the oldest such service; they replace the labels that the proxy reports.
 	HasEndpoint bool
 	Labels      mesh.Labels
-	// Place is that of the pod or of the same endpoint. Parts of it are empty if they are not known.
+	// Place is the place of the pod or of the same endpoint. Parts of it are empty if they are not known.
 	Place mesh.Place
 }
 

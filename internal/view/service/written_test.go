@@ -48,7 +48,7 @@ func TestEndpointsOfWrittenServices(t *testing.T) {
 }
 
 // TestLabelsOfWrittenServices: a subset of a Service of a file has the labels of the workloads that the Service selects, with and without an
-// address. Nothing is known of the labels if there is no such workload, apart from those of the selector.
+// address. Without such a workload, only the labels of the selector are known.
 func TestLabelsOfWrittenServices(t *testing.T) {
 	version := func(v string) map[string]string { return map[string]string{"version": v} }
 	template := &kube.Pod{Labels: mesh.LabelsOf(map[string]string{"app": "a", "version": "v1"})}

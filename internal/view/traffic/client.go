@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// Client is what may matter about a client to the rules for a host, besides the view. It is zero for most clients,
-// because keys hold only attributes that some rule depends on.
+// Client has the attributes of a client that may matter to the rules for a host, besides the view. It is zero for
+// most clients, because keys hold only attributes that some rule depends on.
 type Client struct {
 	Site  mesh.Site
 	Rules SelectingRules
@@ -50,7 +50,7 @@ func (q *Queries) RuleHosts(r *query.Reader, k SelectingRules) []string {
 	return list
 }
 
-// RulesForHost are those of the rules whose host covers the given host.
+// RulesForHost returns the rules whose host covers the given host.
 func (q *Queries) RulesForHost(r *query.Reader, k SelectingRules, host string) SelectingRules {
 	var names []string
 	k.each(r, q.tables, func(rule *state.DestinationRule) {

@@ -198,7 +198,7 @@ func mergeMatch(root, leaf *networking.HTTPMatchRequest) *networking.HTTPMatchRe
 	return out
 }
 
-// mergeMaps returns the entries of both maps. Those of b win.
+// mergeMaps returns the entries of both maps. The entries of b win.
 func mergeMaps[V any](a, b map[string]V) map[string]V {
 	out := maps.Clone(a)
 	if out == nil {

@@ -18,7 +18,7 @@ func regex(s string) *networking.StringMatch {
 	return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: s}}
 }
 
-// What a delegate matches must lie within what its root matches. Where that cannot be decided, it does not.
+// The match of a delegate must lie within the match of its root. If that cannot be decided, it does not.
 func TestWithin(t *testing.T) {
 	for _, c := range []struct {
 		root, leaf *networking.StringMatch

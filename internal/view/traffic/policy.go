@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// Policy is what the DestinationRules for a service add up to.
+// Policy is the merged DestinationRules for a service.
 type Policy struct {
 	// Objects are the rules that were merged, oldest first. There is at least one.
 	Objects []api.Key
@@ -27,7 +27,7 @@ type Policy struct {
 
 	// audience are the namespaces that the rules are exported to.
 	audience intern.List[string]
-	// hashes are those of the objects, which stand for the content when policies are compared.
+	// hashes are the hashes of the objects. Policies are compared by them instead of by content.
 	hashes []omap.Hash
 }
 
@@ -56,8 +56,8 @@ func (q *Queries) policy(r *query.Reader, v service.HostView) (*Policy, bool) {
 	if home := v.DeclaringNamespace(claims[0]); home != "" && home != root {
 		places = []lookupStep{{home, false}, {root, false}}
 	}
-	// The root namespace is a client namespace, too. Rules that it exports to all must not come before those of the
-	// service's own namespace, whoever the client is.
+	// The root namespace is a client namespace, too. Rules that it exports to all must not come before the rules of
+	// the service's own namespace, whoever the client is.
 	if v.Viewer != "" {
 		places = slices.Insert(places, 0, lookupStep{v.Viewer, v.Viewer == root})
 	}

@@ -45,8 +45,8 @@ func IdleTimeout(tcp *networking.ConnectionPoolSettings_TCPSettings) time.Durati
 	return cmp.Or(tcp.IdleTimeout.AsDuration(), mesh.NoTimeout)
 }
 
-// ForPort is the policy at a port: the blocks of the whole, replaced by those of the subset; each with its port-level
-// settings.
+// ForPort is the policy at a port: the blocks of the whole, replaced by the blocks of the subset; each with its
+// port-level settings.
 func (p *Policy) ForPort(subset *networking.Subset, port uint32) Settings {
 	var s Settings
 	if p == nil {

@@ -73,8 +73,8 @@ func (q *Queries) routes(r *query.Reader, v service.HostView) ([]*state.VirtualS
 	return out, len(out) > 0
 }
 
-// RelevantLabels are those of the labels that the rules for a view's host match by. of returns the labels that an object
-// matches by.
+// RelevantLabels returns the given labels that the rules for a view's host match by. of returns the labels that an
+// object matches by.
 func (q *Queries) RelevantLabels(r *query.Reader, v service.HostView, labels mesh.Labels, of func(*state.VirtualService) []mesh.Label) mesh.Labels {
 	if labels.Empty() {
 		return labels
@@ -87,8 +87,8 @@ func (q *Queries) RelevantLabels(r *query.Reader, v service.HostView, labels mes
 	return labels.Keep(func(l mesh.Label) bool { return slices.Contains(named, l) })
 }
 
-// visibleRoutes yields the route claims that a viewer sees, in the order of precedence: those that the viewing namespace
-// keeps to itself, then those that others export to it by name, then those exported to all; each group by age.
+// visibleRoutes yields the route claims that a viewer sees, in the order of precedence: first the claims that the viewing
+// namespace keeps to itself, then claims that others export to it by name, then claims exported to all; each group by age.
 func visibleRoutes(claims omap.Map[state.Claim, omap.Unit], layer string) func(yield func(state.Claim) bool) {
 	return func(yield func(state.Claim) bool) {
 		if layer != "" {

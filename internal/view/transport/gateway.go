@@ -20,7 +20,7 @@ type gatewayRulesKey struct {
 	rules     traffic.SelectingRules
 	gateway   string
 	port      uint32
-	// tls says that TLS is forwarded; else connections of which nothing is known.
+	// tls says that TLS is forwarded; otherwise opaque TCP connections are.
 	tls    bool
 	object api.Key
 }
@@ -45,7 +45,7 @@ func (q *Queries) defineGatewayRules(g *query.Graph) {
 		})
 }
 
-// addGatewayTCP adds the first TCP rule that applies. Connections of one server of gateways cannot be told apart.
+// addGatewayTCP adds the first TCP rule that applies. Connections of one server of gateways cannot be distinguished.
 func (b *builder) addGatewayTCP(vs *state.VirtualService) {
 	for _, rule := range vs.Spec.Tcp {
 		applies := len(rule.Match) == 0

@@ -25,8 +25,8 @@ type place struct {
 }
 
 // addParts adds the parts of hosts with the same address: first hosts of Services of Kubernetes clusters, then the others, in order. An address of
-// a Service in another cluster gives way to the same address of one in this cluster. ServiceEntries of other namespaces than that of the
-// Service get nothing.
+// a Service in another cluster gives way to the same address of one in this cluster. ServiceEntries outside the
+// namespace of the Service get nothing.
 func (q *Queries) addParts(r *query.Reader, p *Plan, parts []Part, at place) {
 	slices.SortStableFunc(parts, servicesFirst)
 	var holder Part
@@ -44,7 +44,7 @@ func (q *Queries) addParts(r *query.Reader, p *Plan, parts []Part, at place) {
 	}
 }
 
-// servicesFirst orders parts by who declares the host: a Service of the cluster of the clients, one of another cluster, a ServiceEntry.
+// servicesFirst orders parts by the object that declares the host: a Service of the cluster of the clients, one of another cluster, a ServiceEntry.
 func servicesFirst(a, b Part) int {
 	rank := func(p Part) int {
 		switch {

@@ -10,14 +10,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// clients is what may matter of clients to the rules of a service: the labels that its rules match by, and the
-// DestinationRules for it that select the clients.
+// clients are the attributes of clients that matter to the rules of a service: the labels that its rules match
+// by, and the DestinationRules for it that select the clients.
 type clients struct {
 	labels mesh.Labels
 	rules  traffic.SelectingRules
 }
 
-// LabelledKey names an address as clients of a set see it who have labels that rules match by.
+// LabelledKey names an address in the view of the clients of a set that have labels which rules match by.
 type LabelledKey struct {
 	scope.LabelledClients
 	NotIntercepted bool

@@ -35,9 +35,9 @@ type Destination struct {
 	Dynamic bool
 }
 
-// Plan says what happens to the connections at an address.
+// Plan is the handling of the connections at an address.
 type Plan struct {
-	// HTTP says that connections that are recognised as HTTP are for a route configuration: that of the port, or that of
+	// HTTP says that connections recognised as HTTP go to a route configuration: the one of the port, or of
 	// DedicatedPort if it is set.
 	HTTP          bool
 	DedicatedPort service.HostPort
@@ -56,7 +56,7 @@ type Plan struct {
 	DefaultRule *Rule
 	// owners maps each match to the host and rule that have it.
 	owners map[match]owner
-	// replacements are the parts that replace those of the same candidates.
+	// replacements are the parts that replace other parts of the same candidates.
 	replacements map[partID]Part
 	// conflicts are the matches that hosts asked for and other hosts have.
 	conflicts []hostConflict

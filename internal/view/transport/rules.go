@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// evaluatePart computes what a host asks for at an address.
+// evaluatePart computes the connections that a host asks for at an address.
 func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 	if k.Host == "" {
 		return Part{}, false
@@ -64,7 +64,7 @@ type builder struct {
 	service *service.Service
 	port    mesh.Port
 	clients clients
-	// gateway is the Gateway whose connections are forwarded, as NAMESPACE/NAME; empty for those of sidecars.
+	// gateway is the Gateway whose connections are forwarded, as NAMESPACE/NAME; empty for connections of sidecars.
 	gateway string
 	// blocks are the address blocks of the service, if connections are recognised by them.
 	blocks []string
@@ -198,7 +198,7 @@ func (b *builder) destination(d *networking.RouteDestination) Destination {
 	return out
 }
 
-// subnets are the address blocks of a match in canonical form, else those of the service.
+// subnets are the address blocks of a match in canonical form, else the address blocks of the service.
 func (b *builder) subnets(list []string) []string {
 	var out []string
 	for _, text := range list {

@@ -1,5 +1,5 @@
-// Package transport answers which service owns the connections that a client opens to an address. Connections are told
-// apart by address block, by SNI, or by nothing but the address.
+// Package transport answers which service owns the connections that a client opens to an address. Connections are
+// distinguished by address block, by SNI, or by the address alone.
 //
 // It owns the precedence of services that ask for the same connections: a Service of a Kubernetes cluster goes before ServiceEntries,
 // and an older object before a younger one. The others have a Conflict. No ServiceEntry of another namespace gets a connection to an
@@ -65,11 +65,11 @@ type Queries struct {
 	gatewayRules query.Query[gatewayRulesKey, []Rule]
 	// passed are the services to which gateways forward TLS of the mesh.
 	passed query.Query[service.HostView, passed]
-	// parts and scopedParts are what each of the services asks for that share the wildcard address of a port. There may
-	// be thousands.
+	// parts and scopedParts are the parts of the services that share the wildcard address of a port. There may be
+	// thousands.
 	parts       query.Collection[BaseKey, Part]
 	scopedParts query.Collection[SetKey, Part]
-	// labelledParts are what those of them ask for whose rules match labels of the client.
+	// labelledParts are the parts of the services among them whose rules match labels of the client.
 	labelledParts     query.Collection[LabelledKey, Part]
 	part              query.Query[partKey, []Part]
 	candidatesByMatch query.Groups[BaseKey, match, service.Candidate]
@@ -128,7 +128,7 @@ func (q *Queries) Base(r *query.Reader, k BaseKey) (*Plan, bool) {
 	return p, p.InUse()
 }
 
-// planOfAll is the plan in the base view, in which the parts of instead replace those of the same candidates.
+// planOfAll is the plan in the base view, in which the parts of instead replace the parts of the same candidates.
 func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part) *Plan {
 	p := &Plan{replacements: instead}
 	own := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
@@ -148,10 +148,10 @@ func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part)
 }
 
 // Scoped is the plan for an address as a set sees it. In an overlay, differs is false if the plan of the base view
-// applies. A plan that is not in use hides that of the base view.
+// applies. A plan that is not in use hides the plan of the base view.
 func (q *Queries) Scoped(r *query.Reader, k SetKey) (p *Plan, differs bool) { return q.plan(r, k, nil) }
 
-// plan is the plan of a set, in which the parts of instead replace those of the same candidates.
+// plan is the plan of a set, in which the parts of instead replace the parts of the same candidates.
 func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *Plan, differs bool) {
 	var parts []Part
 	own := listCandidates(Candidates(k.NotIntercepted, q.scope.Index).Group(r, k.Set, k.At))
@@ -211,7 +211,7 @@ func (q *Queries) partsOf(r *query.Reader, hosts []service.Candidate, key func(s
 	return parts
 }
 
-// partOf is what one of a number of hosts asks for.
+// partOf is the part of one of several hosts.
 func (q *Queries) partOf(r *query.Reader, hosts int, k partKey) (Part, bool) {
 	if hosts <= maxInlineParts {
 		return q.evaluatePart(r, k)
@@ -309,7 +309,7 @@ func listCandidates(group omap.Map[service.Candidate, omap.Unit]) candidateList 
 	return l
 }
 
-// partKey names what one host asks for at an address.
+// partKey names the part of one host at an address.
 type partKey struct {
 	service.HostView
 	at             service.Address
@@ -321,7 +321,7 @@ type partKey struct {
 	marker         int64
 }
 
-// setPartKey names what one host asks for at an address as a set sees it.
+// setPartKey names the part of one host at an address as a set sees it.
 type setPartKey struct {
 	scope.HostInSet
 	at             service.Address
@@ -332,8 +332,8 @@ type setPartKey struct {
 	marker     int64
 }
 
-// marker distinguishes candidates without a host, which stand for all HTTP hosts of an address: elements of a collection
-// must have different keys. It is 0 for candidates that are hosts.
+// marker distinguishes candidates without a host, which represent all HTTP hosts of an address: elements of a
+// collection must have different keys. It is 0 for candidates that are hosts.
 func marker(c service.Candidate) int64 {
 	if c.Host != "" {
 		return 0
@@ -341,7 +341,7 @@ func marker(c service.Candidate) int64 {
 	return c.Created
 }
 
-// partID identifies a part among those of an address.
+// partID identifies a part among the parts of an address.
 type partID struct {
 	host    string
 	options service.ListenOptions
@@ -349,7 +349,7 @@ type partID struct {
 
 func (p Part) id() partID { return partID{p.Host, p.options} }
 
-// Part is what one service asks for at an address.
+// Part is the connections that one service asks for at an address.
 type Part struct {
 	Host  string
 	Rules []Rule

@@ -1,10 +1,10 @@
 // Package access decides what becomes of a described request to a workload, from the inbound listener that the proxy of the workload
-// is given. It reads nothing else, so its answer cannot differ from what is configured.
+// is given. It reads nothing else, so its answer cannot differ from the proxy's configuration.
 //
 // It evaluates what this control plane generates: filter chains, TLS, the normalisation of paths, and the filters RBAC, JWT
-// authentication and external authorization, for HTTP and for other connections. What it does not know, or what the description
-// leaves open, makes the answer "cannot tell" where it matters; nothing is guessed. A part of a rule that cannot be told does not
-// matter if the other parts decide.
+// authentication and external authorization, for HTTP and for other connections. A feature that it does not know, or an attribute
+// that the description leaves open, makes the answer "unknown" where it matters; nothing is guessed. An unknown part of a rule does
+// not matter if the other parts decide.
 //
 // Everything here is a pure function. The package starts no goroutines.
 package access
@@ -18,7 +18,7 @@ import (
 
 // Request describes a request, or a connection that is not HTTP.
 type Request struct {
-	// Port is the port of the workload at which the connection arrives, and Address that of the workload; zero if it is not known.
+	// Port is the port of the workload at which the connection arrives, and Address the workload's address; zero if it is not known.
 	Port    uint32
 	Address netip.Addr
 	// Source is the address of the client; zero if it is not known.
@@ -33,7 +33,7 @@ type Request struct {
 	Method, Host, Path string
 	// Headers are in the order in which they are sent. A name may come several times.
 	Headers []Header
-	// Tokens tell what the tokens are that the headers and the path of the request hold, by their text.
+	// Tokens describe the tokens that the headers and the path of the request hold, by their text.
 	Tokens map[string]Token
 }
 
@@ -71,7 +71,7 @@ const (
 	Denied Verdict = "deny"
 	// Asked means that an external authorizer decides.
 	Asked Verdict = "ask"
-	// Unknown means that it cannot be told.
+	// Unknown means that the verdict cannot be determined.
 	Unknown Verdict = "unknown"
 )
 
@@ -94,17 +94,17 @@ type Decision struct {
 	Verdict Verdict
 	// Stage is where the request was denied.
 	Stage Stage
-	// Status is that of the response of the proxy if the request is denied; 0 if the connection is closed instead.
+	// Status is the status of the proxy's response if the request is denied; 0 if the connection is closed instead.
 	Status int
 	// HTTP is true if the request was looked at as HTTP, and false if only its connection was.
 	HTTP bool
 	// Policy is the name of Envoy's policy that decided; empty if another thing did.
 	Policy string
-	// Reason says what decided if that is no policy, or why it cannot be told.
+	// Reason says what decided if that is no policy, or why the verdict is unknown.
 	Reason string
 	// Provider is the cluster of the external authorizer that is asked; empty if none is.
 	Provider string
-	// Path is that of the request, without its query, as policies see it.
+	// Path is the path of the request, without its query, as policies see it.
 	Path string
 	// Noted are the policies that matched and do not decide, in order.
 	Noted []Note
@@ -113,17 +113,17 @@ type Decision struct {
 // Note is a policy that matched and does not decide.
 type Note struct {
 	Policy string
-	// Audit is true if the policy only asks for a log entry. Otherwise it is tried out, and Denies says what it would do.
+	// Audit is true if the policy only asks for a log entry. Otherwise it is tried out, and Denies says whether it would deny.
 	Audit, Denies bool
 }
 
-// Options are what the listener does not tell.
+// Options are facts that the listener does not contain.
 type Options struct {
 	// Keyless reports whether the keys of an issuer are not known, so that none of its tokens is valid.
 	Keyless func(*jwtv3.JwtProvider) bool
 }
 
-// Evaluate tells what becomes of a request that arrives at a listener.
+// Evaluate decides what becomes of a request that arrives at a listener.
 func Evaluate(l *listenerv3.Listener, r Request, o Options) Decision {
 	e := &evaluation{Request: r, options: o, metadata: map[string]map[string]any{}}
 	e.decision.Verdict, e.stage = Allowed, AtConnection
@@ -140,18 +140,18 @@ type evaluation struct {
 	stage    Stage
 	// decided ends the evaluation.
 	decided bool
-	// doubt says why something before cannot be told; empty if all can. Something later may still deny.
+	// doubt says why an earlier step is unknown; empty if none is. A later step may still deny.
 	doubt string
-	// why collects why matchers of the present filter cannot tell.
+	// why collects the reasons why matchers of the present filter are unknown.
 	why []string
 	// peer is what the certificate of the client shows; nil if no TLS was terminated.
 	peer *peer
-	// serverName is the name that the client asked for; tells is false if it is not known.
+	// serverName is the name that the client asked for; knowsServerName is false if it is not known.
 	serverName      string
 	knowsServerName bool
-	// headers are those of the request, with names in lower case; nil for connections.
+	// headers are the headers of the request, with names in lower case; nil for connections.
 	headers *headers
-	// remote is the address of the client, as headers tell it.
+	// remote is the address of the client according to the headers.
 	remote netip.Addr
 	// metadata is what filters wrote, by their names.
 	metadata map[string]map[string]any
@@ -167,7 +167,7 @@ func (e *evaluation) deny(status int, policy, reason string) {
 	e.decision.Verdict, e.decision.Status, e.decision.Policy, e.decision.Reason = Denied, status, policy, reason
 }
 
-// doubted remembers that something cannot be told. The first reason counts.
+// doubted records why a step is unknown. The first reason counts.
 func (e *evaluation) doubted(reason string) {
 	if e.doubt == "" {
 		e.doubt = reason

@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// How the evaluation agrees with a real Envoy is tested in test/e2e/access. The tests here are about what is not known, and about who
-// decides if several rules could.
+// How the evaluation agrees with a real Envoy is tested in test/e2e/access. The tests here are about unknown attributes, and about which
+// rule decides if several could.
 
 func packed(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
@@ -58,7 +58,7 @@ func anybody() *rbacv3.Principal {
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Any{Any: true}}
 }
 
-// from is a policy for some clients, whatever they ask for, and path one for everybody who asks for a path.
+// from is a policy for all requests of some clients, and path is a policy for the requests of all clients for a path.
 func from(who ...*rbacv3.Principal) *rbacv3.Policy {
 	return &rbacv3.Policy{Principals: who, Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_Any{Any: true}}}}
 }
@@ -94,7 +94,7 @@ func header(name, value string) *rbacv3.Principal {
 	}}}
 }
 
-// TestUnknown checks that what is not known makes the answer unknown exactly where it matters.
+// TestUnknown checks that unknown attributes make the answer unknown exactly where they matter.
 func TestUnknown(t *testing.T) {
 	strange := &rbacv3.Principal{Identifier: &rbacv3.Principal_FilterState{}}
 	template := &rbacv3.Policy{Principals: []*rbacv3.Principal{anybody()}, Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_UriTemplate{}}}}
@@ -260,7 +260,7 @@ func TestWithToken(t *testing.T) {
 	}
 }
 
-// TestClientAddress checks which address counts as that of the client.
+// TestClientAddress checks which address counts as the client's.
 func TestClientAddress(t *testing.T) {
 	direct := netip.MustParseAddr("10.0.0.1")
 	for list, want := range map[string]string{"": "10.0.0.1", "1.1.1.1, 2.2.2.2": "2.2.2.2", "x": "10.0.0.1", "fd00::1": "fd00::1", "1.1.1.1,": "10.0.0.1", "::ffff:1.1.1.1": "::ffff:1.1.1.1"} {

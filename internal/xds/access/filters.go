@@ -111,7 +111,7 @@ func (e *evaluation) http(m *hcmv3.HttpConnectionManager, terminated bool) {
 	}
 }
 
-// knownMethods are those that Envoy takes over HTTP/1.
+// knownMethods are the methods that Envoy accepts over HTTP/1.
 func knownMethods() []string {
 	return []string{
 		"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH",

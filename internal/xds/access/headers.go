@@ -12,14 +12,14 @@ import (
 type headers struct {
 	method, authority, path string
 	others                  map[string][]string
-	// hidden are the headers whose values are not known, with the reason. allHidden is a reason for all but those of the protocol.
+	// hidden are the headers whose values are not known, with the reason. allHidden is a reason for all but the protocol's.
 	hidden    map[string]string
 	allHidden string
 	// headPath is a reason why the query of the path is not known.
 	pathHidden string
 }
 
-// rewritten are headers that Envoy sets, changes or removes before any filter, by what is not described here.
+// rewritten reports whether Envoy sets, changes or removes a header before any filter, depending on facts not described here.
 func rewritten(name string) bool {
 	switch name {
 	case ":scheme", ":protocol", "connection", "content-length", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade",
@@ -184,7 +184,7 @@ func (h *headers) get(name string) (values []string, why string) {
 	return h.others[name], ""
 }
 
-// clientAddress is the address of the client as x-forwarded-for tells it: the last one there, or else that of the connection. A proxy
+// clientAddress is the address of the client: the last one in x-forwarded-for, or else the address of the connection. A proxy
 // in front of the workload is believed.
 func (h *headers) clientAddress(direct netip.Addr) netip.Addr {
 	list := strings.Join(h.others["x-forwarded-for"], ",")

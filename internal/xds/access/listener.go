@@ -40,7 +40,7 @@ func (e *evaluation) listener(l *listenerv3.Listener) {
 	}
 }
 
-// stop ends the evaluation: nothing of what follows can be told.
+// stop ends the evaluation: the steps that follow are unknown.
 func (e *evaluation) stop(why string) {
 	e.decided = true
 	e.doubted(why)
@@ -58,7 +58,7 @@ func (e *evaluation) refuse() {
 	}
 }
 
-// inspect tells what the listener filters find. ok is false if that cannot be told.
+// inspect returns what the listener filters find. ok is false if that is unknown.
 func (e *evaluation) inspect(l *listenerv3.Listener) (seen begins, ok bool) {
 	seen.transport = "raw_buffer"
 	for _, f := range l.ListenerFilters {
@@ -115,7 +115,7 @@ func (e *evaluation) disabled(p *listenerv3.ListenerFilterChainMatchPredicate) t
 
 // choose returns the filter chain for a connection as Envoy does: first by the port, then by the transport, then by the protocols. It
 // never goes back from a narrower match to a wider one, except that chains for all transports or protocols take what no other one
-// does. chain is nil if there is none, and why says why it cannot be told.
+// does. chain is nil if there is none, and why says why the chain is unknown.
 func choose(l *listenerv3.Listener, port uint32, seen begins) (chain *listenerv3.FilterChain, why string) {
 	for _, c := range l.FilterChains {
 		rest, _ := proto.Clone(c.GetFilterChainMatch()).(*listenerv3.FilterChainMatch)
@@ -146,7 +146,7 @@ func choose(l *listenerv3.Listener, port uint32, seen begins) (chain *listenerv3
 	return l.DefaultFilterChain, ""
 }
 
-// narrow keeps the chains that match exactly, or else those that match all.
+// narrow keeps the chains that match exactly, or else the chains that match all.
 func narrow(list []*listenerv3.FilterChain, exactly, anything func(*listenerv3.FilterChainMatch) bool) []*listenerv3.FilterChain {
 	for _, fits := range []func(*listenerv3.FilterChainMatch) bool{exactly, anything} {
 		var found []*listenerv3.FilterChain
@@ -162,7 +162,7 @@ func narrow(list []*listenerv3.FilterChain, exactly, anything func(*listenerv3.F
 	return nil
 }
 
-// terminate terminates TLS if the chain does. It reports whether the evaluation goes on.
+// terminate terminates TLS if the chain does. It reports whether the evaluation continues.
 func (e *evaluation) terminate(c *listenerv3.FilterChain) bool {
 	if c.TransportSocket == nil {
 		return true
@@ -181,7 +181,7 @@ func (e *evaluation) terminate(c *listenerv3.FilterChain) bool {
 	asked := common.GetValidationContextType() != nil
 	switch {
 	case !config.GetRequireClientCertificate().GetValue() && !asked:
-		e.peer = &peer{} // nobody asks the client for a certificate
+		e.peer = &peer{} // Envoy does not ask the client for a certificate
 		return true
 	case !config.GetRequireClientCertificate().GetValue():
 		e.stop("the filter chain " + c.Name + " asks for a certificate and does not require one, which is not known here")

@@ -1,6 +1,6 @@
 package access
 
-// truth is whether something is so. Parts that cannot be told matter only if the others do not decide.
+// truth is the value of a condition. Unknown parts matter only if the others do not decide.
 type truth uint8
 
 const (
@@ -45,13 +45,13 @@ func some[E any](list []E, holds func(E) truth) truth {
 	return not(all(list, func(one E) truth { return not(holds(one)) }))
 }
 
-// unsure says that a matcher cannot tell, and why.
+// unsure says that the result of a matcher is unknown, and why.
 func (e *evaluation) unsure(why string) truth {
 	e.why = append(e.why, why)
 	return maybe
 }
 
-// because returns why matchers could not tell since it was called last.
+// because returns why the results of matchers were unknown since it was called last.
 func (e *evaluation) because() string {
 	why := "it cannot be told"
 	if len(e.why) > 0 {

@@ -81,7 +81,7 @@ func canonical(path string) (normal string, ok bool) {
 	return string(escapeLone(out)), true
 }
 
-// lonePercent stands for a percent sign that begins no escape sequence.
+// lonePercent marks a percent sign that begins no escape sequence.
 const lonePercent = 0
 
 // escapeLone escapes the percent signs that would begin an escape sequence now and did not before. All others stay as they are.

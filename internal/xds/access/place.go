@@ -10,7 +10,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 )
 
-// describedToken stands for the text of a token of which only the claims are known.
+// describedToken is the stand-in text of a token known only by its claims.
 const describedToken = "described.by.claims"
 
 // WithToken returns the request with a valid token that has some claims, in the place where the listener looks for tokens of its

@@ -19,7 +19,7 @@ type rbacFilter struct {
 	name         string
 	rules, tried *rbacv3.RBAC
 	prefix       string
-	// strange is true if the filter has what is not known here.
+	// strange is true if the filter has fields that are not known here.
 	strange bool
 }
 

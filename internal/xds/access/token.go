@@ -21,7 +21,7 @@ const (
 	unknownIssuer
 	wrongAudience
 	bad
-	// unclear means that the description does not tell.
+	// unclear means that the description does not say.
 	unclear
 )
 

@@ -1,6 +1,6 @@
 // Package authz translates AuthorizationPolicies and RequestAuthentications into filters of Envoy for the inbound side of a workload.
 //
-// It owns the filters and their order: those of CUSTOM policies ask an external authorizer, then tokens are verified, then come
+// It owns the filters and their order: the filters of CUSTOM policies ask an external authorizer, then tokens are verified, then come
 // the policies AUDIT, DENY and ALLOW. Which policies apply to a workload is decided by package policy.
 //
 // Invariants: what cannot be translated exactly denies. Every query here is a Guard: if it panics, the workloads concerned deny

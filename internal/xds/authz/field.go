@@ -12,7 +12,7 @@ import (
 
 // attribute says how values of one field of a policy, or of one condition, are matched. One of principal and permission is set.
 type attribute struct {
-	// principal and permission return the matchers of which one must match; none if the value cannot be translated.
+	// principal and permission return alternative matchers: one must match; empty if the value cannot be translated.
 	principal  func(t *translation, value string) []*rbacv3.Principal
 	permission func(t *translation, value string) []*rbacv3.Permission
 	// onlyHTTP is true if connections that are not HTTP do not have the attribute.
@@ -85,7 +85,7 @@ func authenticated(m *matcherv3.StringMatcher) *rbacv3.Principal {
 
 const spiffe = "spiffe://"
 
-// peer matches principals, which stand in policies without their scheme.
+// peer matches principals, which policies name without their scheme.
 func peer(t *translation, value string) (list []*rbacv3.Principal) {
 	for _, pattern := range expandTrustDomain(value, t.trustDomains) {
 		switch {

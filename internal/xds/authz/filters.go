@@ -52,7 +52,7 @@ func name(p *rules, from map[int]*rbacv3.Policy, to *map[string]*rbacv3.Policy) 
 	}
 }
 
-// rbac returns the policies that count, and those that are only tried out; nil for none.
+// rbac returns the enforced policies, and the dry-run policies; nil for none.
 func (e *enforced) rbac(rules, dry map[string]*rbacv3.Policy) (enforced, tried *rbacv3.RBAC) {
 	if e.any {
 		enforced = &rbacv3.RBAC{Action: e.action, Policies: rules}

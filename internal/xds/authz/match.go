@@ -90,7 +90,7 @@ func templateRegex(template string) string {
 	return b.String()
 }
 
-// segmentRegex returns the regular expression for a pattern of one segment of an identity. A star stands for any text in it.
+// segmentRegex returns the regular expression for a pattern of one segment of an identity. A star matches any text in it.
 func segmentRegex(pattern string) string {
 	if pattern == "*" {
 		return "[^/]+"
@@ -134,7 +134,7 @@ func portNumber(s string) (uint32, bool) {
 	return uint32(n), err == nil
 }
 
-// The namespaces of dynamic metadata, and what is in them.
+// The namespace of dynamic metadata that jwt_authn writes, and the key of the token's payload in it.
 const (
 	jwtMetadata     = "envoy.filters.http.jwt_authn"
 	payloadMetadata = "payload"
@@ -251,8 +251,8 @@ func matchNothing() *rbacv3.Policy {
 	}
 }
 
-// expandTrustDomain returns the principals that a pattern for principals stands for. The trust domain of the mesh and its aliases stand
-// for each other, and so does cluster.local.
+// expandTrustDomain returns the patterns that are equivalent to a pattern for principals. The trust domain of the mesh, its aliases
+// and cluster.local are equivalent.
 func expandTrustDomain(pattern string, domains []string) []string {
 	named, rest, ok := strings.Cut(pattern, "/")
 	if !ok {

@@ -37,7 +37,7 @@ func TestTemplateRegex(t *testing.T) {
 	}
 }
 
-// FuzzTemplate checks that every template that validation accepts is one regular expression that matches what the template stands for.
+// FuzzTemplate checks that every template that validation accepts is one regular expression that matches the paths of the template.
 func FuzzTemplate(f *testing.F) {
 	for _, s := range []string{"/a/{*}", "/{**}", "/{*}/b/{**}/c", "/a{b}", "{*}", "/(/{*}"} {
 		f.Add(s)
@@ -63,7 +63,7 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// TestExpandTrustDomain checks which principals stand for others.
+// TestExpandTrustDomain checks which principals are equivalent.
 func TestExpandTrustDomain(t *testing.T) {
 	domains := []string{"td", "old.td"}
 	for pattern, want := range map[string][]string{

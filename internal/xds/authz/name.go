@@ -30,7 +30,7 @@ type Rule struct {
 	Index  int
 	// Custom is true if the rule only finds out whether an external authorizer is asked.
 	Custom bool
-	// Untranslated is true if the policy could not be translated, so that what it matches is denied.
+	// Untranslated is true if the policy could not be translated, so that requests that it matches are denied.
 	Untranslated bool
 }
 

@@ -148,7 +148,7 @@ const (
 )
 
 // fetching lets a proxy fetch the keys of an issuer, if that is wanted and the proxy sees the service that has them. It asks again in the
-// background, so that no request waits, and keeps the keys that it has if nobody answers.
+// background, so that no request waits, and keeps the keys that it has if no server answers.
 func (q *Queries) fetching(r *query.Reader, k Key, of issuer) *jwtv3.JwtProvider {
 	if of.address == "" {
 		return of.provider

@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// translation is that of one policy, for HTTP or for other connections.
+// translation is the translation of one policy, for HTTP or for other connections.
 type translation struct {
 	key          api.Key
 	trustDomains []string

@@ -44,7 +44,7 @@ type Queries struct {
 	Class query.Query[string, proxy.Class]
 	// State is what the proxies of a class are to have. Its revision is not set, because only the loop knows it.
 	State query.Query[proxy.Class, *resource.State]
-	// Problems are what users are told, whether or not a proxy sees the objects concerned.
+	// Problems are the problems shown to users, whether or not a proxy sees the objects concerned.
 	Problems query.Layers[All, omap.Name, api.Problem]
 
 	// Versions are the versions of the objects that clusters have.
@@ -64,7 +64,7 @@ type Queries struct {
 	Rules    *traffic.Queries
 	Scope    *scope.Queries
 
-	// Gateways tells what gateways are to serve.
+	// Gateways are the queries for what gateways serve.
 	Gateways *gateway.Queries
 
 	tables    *state.Tables

@@ -173,7 +173,7 @@ func costs(t *testing.T, services int, changes []change, more func(l meshtest.La
 	return out.String()
 }
 
-// A change costs what it touches: the same cells run, and the same bytes are sent, whatever the size of the mesh.
+// The cost of a change depends only on the rows it touches: the same cells run, and the same bytes are sent, whatever the size of the mesh.
 func TestCost(t *testing.T) {
 	same(t, "testdata/cost.txt", changes(), func(meshtest.Large) []*api.Object { return nil })
 }

@@ -197,7 +197,7 @@ func (h *cutHistory) remove(gone func(api.Key) bool) (were []*api.Object) {
 	return were
 }
 
-// scope creates a Sidecar in a namespace, or changes what it imports.
+// scope creates a Sidecar in a namespace, or changes its imports.
 func (h *cutHistory) scope() {
 	o := h.random.Scope(h.namespace())
 	h.there[o.Key] = o
@@ -246,7 +246,7 @@ func (h *cutHistory) settle() {
 	}
 }
 
-// check compares what is published, and what Glance returns, with the naive evaluator.
+// check compares the published state, and the state that Glance returns, with the naive evaluator.
 func (h *cutHistory) check() {
 	h.Check()
 	for _, p := range h.proxies {

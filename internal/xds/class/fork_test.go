@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestFork evaluates a second graph over a snapshot on another goroutine: what the proxies had at the snapshot's
-// revision, and what they would have if a row were different, while the first graph continues.
+// TestFork evaluates a second graph over a snapshot on another goroutine: the proxies' state at the snapshot's
+// revision, and their state if a row were different, while the first graph continues.
 func TestFork(t *testing.T) {
 	w := meshtest.New(t)
 	l := meshtest.Large{Services: 600}

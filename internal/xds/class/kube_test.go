@@ -58,7 +58,7 @@ func shopSlice(endpoints ...kube.SliceEndpoint) *kube.Slice {
 	}
 }
 
-// shop is a Service with two pods, of which one is not ready.
+// shop is a Service with two pods, one of them not ready.
 func shop() values {
 	return values{
 		nodeKey("n1"):                 &kube.Node{Locality: mesh.Locality{Region: "r1", Zone: "z1"}},

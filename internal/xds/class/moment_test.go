@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// TestEditsAtEveryMoment: whichever edit comes at whichever moment of the first build of a class, what is published in
-// the end equals what the rows alone give.
+// TestEditsAtEveryMoment: whichever edit comes at whichever moment of the first build of a class, the state published
+// in the end equals the state computed from the rows alone.
 func TestEditsAtEveryMoment(t *testing.T) {
 	wide, narrow := scopeOf("a/*", "b/*", "c/*"), scopeOf("b/*", "c/*")
 	for _, e := range []struct {

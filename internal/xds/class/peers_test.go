@@ -55,7 +55,7 @@ func peerChanges() []change {
 }
 
 // TestCostOfPeers: a policy for one workload changes the class of its proxy, and of no other one. A policy for the mesh or a namespace
-// changes no class: what it changes are the inbound listeners, once for all classes that share one. No cluster changes, and endpoints
+// changes no class: it changes the inbound listeners, once for all classes that share one. No cluster changes, and endpoints
 // only where mutual TLS is switched off.
 func TestCostOfPeers(t *testing.T) {
 	small := peerCosts(t, 100)

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
-// Whatever is committed in whatever order, what is published equals what the rows alone give, and Envoy accepts it.
+// Whatever is committed in whatever order, the published state equals the state computed from the rows alone, and Envoy accepts it.
 func TestIncrementalIsCold(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := meshtest.New(rt)

@@ -191,7 +191,7 @@ func besides(others int) string {
 // activeRejecters returns the first proxy that rejected what its class is to have of a rejectable, and whether there are
 // others.
 func (q *Queries) activeRejecters(r *query.Reader, k connected.Rejectable) (first rejecter, others, ok bool) {
-	var of, shown omap.Hash // the class of the last rejecter, and what it shows
+	var of, shown omap.Hash // the class of the last rejecter, and the content it shows
 	classes := 0
 	for j := range q.rejected.by.Group(r, All{}, k).All() {
 		if j.class != of || classes == 0 {
@@ -214,7 +214,7 @@ func (q *Queries) activeRejecters(r *query.Reader, k connected.Rejectable) (firs
 }
 
 // defineProblems puts together everything that is wrong with objects: what the queries find, what proxies reject, do not
-// acknowledge or request in vain, and faults.
+// acknowledge or request without success, and faults.
 func (q *Queries) defineProblems(g *query.Graph, found query.Query[All, []state.Problems]) {
 	faults := query.Each(g, faultsName,
 		func(r *query.Reader, _ All) omap.Map[connected.FaultKey, omap.Unit] {

@@ -37,7 +37,7 @@ const (
 	SharedByEvery
 )
 
-// stack is what a class state holds of one type: its layers, of which the first that has a name wins. Assembly, traces
+// stack is what a class state holds of one type: its layers; the first layer that has a name wins. Assembly, traces
 // and the origin of rejected resources all use it.
 type stack []stackLayer
 
@@ -154,7 +154,7 @@ func sidecarsOnly[K comparable](key keyOf[K]) keyOf[K] {
 	}
 }
 
-// hostStack is the stack of what is made host by host. What a client sees differently comes before what its set sees. matters leaves
+// hostStack is the stack of resources made host by host. A client's own layers come before the layers of its set. matters leaves
 // the attributes of a client that matter to the type.
 func hostStack(h *layer.Hosts[*resource.Resource], matters func(traffic.Client) traffic.Client) stack {
 	plain := func(c proxy.Class) scope.Set { return scope.SetOf(c).WithoutNames() }
@@ -187,7 +187,7 @@ func proxiesOf(c proxy.Class) gateway.Proxies {
 	return gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}
 }
 
-// passing makes the layers of a stack those of gateways that forward TLS of the mesh only.
+// passing restricts the layers of a stack to gateways that forward TLS of the mesh.
 func (q *Queries) passing(s stack) stack {
 	for i, l := range s {
 		s[i].name = "passing, " + l.name

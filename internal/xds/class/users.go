@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Users tell what was made with some rows.
+// Users reports which classes and resources were made with some rows.
 type Users struct {
 	queries *Queries
 	graph   *query.Graph
@@ -16,7 +16,7 @@ type Users struct {
 	cells map[query.ID]struct{}
 }
 
-// UsersOf returns what was made with some rows. Only the owner of the graph may call it and use the result, between the same two commits.
+// UsersOf returns the users of some rows. Only the owner of the graph may call it and use the result, between the same two commits.
 func (q *Queries) UsersOf(g *query.Graph, leaves []query.ID) *Users {
 	u := &Users{queries: q, graph: g, leaves: leaves, classes: map[proxy.Class]struct{}{}}
 	for cell := range g.Dependents(leaves) {

@@ -29,7 +29,7 @@ func (v Version) ContentHash() omap.Hash {
 // Size implements omap.Value: versions are not sent to proxies.
 func (Version) Size() int { return 0 }
 
-// defineVersions defines the versions of the objects that clusters have. Whoever tells users about objects follows them.
+// defineVersions defines the versions of the objects that clusters have. The push loop observes them, to report about objects.
 func (q *Queries) defineVersions(g *query.Graph) {
 	of := query.Each(g, "versions", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
 		return q.tables.Kinds.Group(r, kind)

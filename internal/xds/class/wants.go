@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Provider answers what proxies request by name of one type. Its queries are defined before those of this package.
+// Provider answers the requests of proxies for names of one type. Its queries are defined before this package's.
 type Provider struct {
 	Type resource.Type
 	// Find returns the answer for one proxy. It must decide by the identity of the proxy; no other proxy is shown the
@@ -27,7 +27,7 @@ type Answer = resource.Answer
 // maxUnserved bounds how many proxies that request one resource are looked at for a problem.
 const maxUnserved = 60
 
-// defineWants defines the answers to what proxies request by name, and the problems about what they do not get.
+// defineWants defines the answers to requests of proxies by name, and the problems about unserved requests.
 func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 	q.Answers = query.Guard(g, "answer", Answer.Equal, Answer{Denied: true}, func(r *query.Reader, k connected.WantKey) (Answer, bool) {
 		_, asked := q.tables.Wants.Get(r, k)
@@ -67,10 +67,10 @@ type unservedProxies struct {
 	count  int
 }
 
-// maxReasons bounds how many different reasons for which proxies do not get one resource are told.
+// maxReasons bounds how many different reasons why proxies do not get one resource are reported.
 const maxReasons = 5
 
-// addUnserved adds a proxy to those that have the same trouble.
+// addUnserved adds a proxy to the proxies with the same trouble.
 func addUnserved(list []unservedProxies, row connected.Want, a Answer) []unservedProxies {
 	at := slices.IndexFunc(list, func(w unservedProxies) bool {
 		return w.answer.Denied == a.Denied && w.answer.Reason == a.Reason && (w.answer.Resource == nil) == (a.Resource == nil)

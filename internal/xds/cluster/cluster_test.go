@@ -37,7 +37,7 @@ metadata: {name: one, namespace: a}
 spec: {host: one.com, subsets: [{name: v1, labels: {version: v1}}]}
 `
 
-// The clusters of a host can be read as messages, which are equal to what is encoded. A host has a cell for them only
+// The clusters of a host can be read as messages, which are equal to the encoded clusters. A host has a cell for them only
 // while something reads it, so that they are not held twice.
 func TestMessages(t *testing.T) {
 	tables := state.New(state.Options{})

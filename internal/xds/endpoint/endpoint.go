@@ -51,7 +51,7 @@ func (a assignment) encode() *resource.Resource {
 	return resource.Encoded(resource.Endpoint, a.name, envoy.EncodeAssignment(a.name, a.groups, a.external))
 }
 
-// assignments are those of all ports and subsets of a host.
+// assignments are the assignments of all ports and subsets of a host.
 func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignment {
 	s, ok := q.services.Service.Get(r, at.HostView)
 	if !ok || s.Resolution != mesh.Static && !(s.Resolution == mesh.Passthrough && at.Gateway) {

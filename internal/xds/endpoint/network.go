@@ -43,7 +43,7 @@ func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool 
 	return false
 }
 
-// reachable removes the endpoints to which Envoy cannot connect, and tells which of the others it reaches through gateways: those on
+// reachable removes the endpoints to which Envoy cannot connect, and returns which of the others it reaches through gateways: endpoints on
 // another network than the client's, if gateways lead there. Gateways forward the mesh's TLS only, and an endpoint behind them that takes
 // no requests must not draw any. It changes the list.
 func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.PortEndpoint, network string) ([]mesh.PortEndpoint, farEndpoints) {

@@ -42,8 +42,8 @@ const (
 	wrappedValue = 1
 )
 
-// EncodeAssignment returns the deterministic encoding of what Assignment returns, without building messages. A service
-// may have ten thousand endpoints of which one changes; writing the bytes costs a twentieth of building and encoding the
+// EncodeAssignment returns the deterministic encoding of what Assignment returns, without building messages. When
+// one of ten thousand endpoints of a service changes, writing the bytes costs a twentieth of building and encoding the
 // messages. It panics on text that is not UTF-8, as encoding the message would.
 func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 	n := 0
@@ -90,7 +90,7 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 	return out
 }
 
-// commonPart is what an LbEndpoint has besides its address. Most endpoints have that of their neighbour.
+// commonPart is an LbEndpoint without its address. Most endpoints have the same one as their neighbour.
 type commonPart struct {
 	weight  uint32
 	health  corev3.HealthStatus

@@ -83,7 +83,7 @@ func OverridePort(c *clusterv3.Cluster, port uint32) {
 	}
 }
 
-// EmptyCluster is a cluster without endpoints: Envoy refuses what is sent to it.
+// EmptyCluster is a cluster without endpoints: Envoy refuses requests to it.
 func EmptyCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -113,7 +113,7 @@ func Unlimited() *clusterv3.CircuitBreakers_Thresholds {
 	}
 }
 
-// BindInbound makes a cluster connect to the application from an address of which connections are not redirected.
+// BindInbound makes a cluster connect to the application from an address whose connections are not redirected.
 func BindInbound(c *clusterv3.Cluster, f mesh.Families) {
 	source := func(ip string) *corev3.SocketAddress {
 		return &corev3.SocketAddress{Address: ip, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0}}

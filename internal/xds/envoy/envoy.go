@@ -1,7 +1,7 @@
 // Package envoy has the names and the message constructors of what Envoy is sent.
 //
 // It decides nothing: which clusters exist, which route wins and what a proxy sees is decided before these functions are
-// called. Constructors are pure and deterministic, and what they return belongs to the caller. The package starts no
+// called. Constructors are pure and deterministic, and the caller owns their results. The package starts no
 // goroutines. It exports more than 60 names, because every kind of message that Envoy is sent has its constructor here.
 package envoy
 
@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Names of clusters that stand for a decision instead of a service.
+// Names of clusters that represent a decision instead of a service.
 const (
 	PassthroughCluster        = "PassthroughCluster"
 	BlackHoleCluster          = "BlackHoleCluster"

@@ -48,7 +48,7 @@ func Listener(name, ip string, port uint32, way Direction, bound bool) *listener
 	return l
 }
 
-// AddFamily gives a listener at any address, or at the loopback address, of IPv4 that of IPv6, too.
+// AddFamily adds the IPv6 address to a listener at the wildcard or loopback address of IPv4.
 func AddFamily(l *listenerv3.Listener) {
 	at := l.Address.GetSocketAddress()
 	second := ""
@@ -63,15 +63,15 @@ func AddFamily(l *listenerv3.Listener) {
 	l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{Address: Address(second, at.GetPortValue())})
 }
 
-// Inspected tells on connections to which ports a listener filter looks at the first bytes. A server that speaks first has to wait
+// Inspected lists the ports where a listener filter looks at the first bytes of connections. A server that speaks first has to wait
 // for the detection timeout there.
 type Inspected struct {
-	// All is true for all ports but Except. Otherwise only those of Except are inspected.
+	// All is true for all ports but Except. Otherwise only the ports in Except are inspected.
 	All    bool
 	Except []uint32
 }
 
-// AllPorts stands for all ports.
+// AllPorts selects all ports.
 func AllPorts() Inspected { return Inspected{All: true} }
 
 // AddHTTPInspector makes a listener detect HTTP.
@@ -106,7 +106,7 @@ func addInspector(l *listenerv3.Listener, name string, config proto.Message, on 
 }
 
 // SetDetectionTimeout bounds how long protocol detection waits for the first bytes; 0 means without a bound. Afterwards
-// the connection goes on as unknown.
+// the connection continues as unknown.
 func SetDetectionTimeout(l *listenerv3.Listener, timeout time.Duration) {
 	l.ListenerFiltersTimeout = Duration(timeout)
 	l.ContinueOnListenerFiltersTimeout = true
@@ -184,12 +184,12 @@ func MatchPlain() *listenerv3.FilterChainMatch {
 	return &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer"}
 }
 
-// The protocols that clients of the mesh offer by ALPN. Those of HTTP tell that the connection is HTTP.
+// The protocols that clients of the mesh offer by ALPN. The names of HTTP say that the connection is HTTP.
 
-// MeshHTTP are those for connections that are HTTP.
+// MeshHTTP are the protocols for connections that are HTTP.
 func MeshHTTP() []string { return []string{"istio-http/1.0", "istio-http/1.1", "istio-h2"} }
 
-// MeshTCP are those for connections of which nothing is known.
+// MeshTCP are the protocols for connections whose protocol is unknown.
 func MeshTCP() []string { return []string{"istio-peer-exchange", "istio"} }
 
 // MeshALPN are all of them.
@@ -247,17 +247,17 @@ type HTTPOptions struct {
 	GRPCWeb bool
 	// IdleTimeout is how long a connection may be without requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
-	// UseRemoteAddress takes the address of the connection as that of the client, and appends it to x-forwarded-for. Before it,
+	// UseRemoteAddress takes the address of the connection as the client's, and appends it to x-forwarded-for. Before it,
 	// TrustedHops proxies are trusted to have appended theirs.
 	UseRemoteAddress bool
 	TrustedHops      uint32
-	// ClientCert tells what the application learns of the certificate of a client; nil for nothing.
+	// ClientCert says which details of a client's certificate the application gets; nil for none.
 	ClientCert *ClientCert
 }
 
-// ClientCert tells what the header x-forwarded-client-cert of requests has.
+// ClientCert describes the header x-forwarded-client-cert of requests.
 type ClientCert struct {
-	// Forward tells what becomes of the header that a client sent.
+	// Forward says what becomes of the header that a client sent.
 	Forward hcmv3.HttpConnectionManager_ForwardClientCertDetails
 	// Subject, Cert, Chain, DNS and URI are the parts of the client's certificate that are added.
 	Subject, Cert, Chain, DNS, URI bool

@@ -48,8 +48,8 @@ func RetryPolicy() *routev3.RetryPolicy {
 	return &routev3.RetryPolicy{RetryOn: DefaultRetryOn, NumRetries: Uint(2), HostSelectionRetryMaxAttempts: maxHostSelections}
 }
 
-// RetryUnsent is the policy for requests of which nothing was sent to the application, because it had closed the
-// connection.
+// RetryUnsent is the retry policy for requests that Envoy could not send to the application, because it had closed
+// the connection.
 func RetryUnsent() *routev3.RetryPolicy {
 	return &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: Uint(2)}
 }
@@ -115,7 +115,7 @@ func DynamicUnknownHost() *routev3.VirtualHost {
 	})
 }
 
-// UnknownTrafficCluster is the cluster for traffic to undeclared destinations: that of a service, or without a host the
+// UnknownTrafficCluster is the cluster for traffic to undeclared destinations: a service's cluster, or without a host the
 // original destination.
 func UnknownTrafficCluster(port uint32, subset, host string) string {
 	if host == "" {

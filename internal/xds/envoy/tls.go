@@ -52,14 +52,14 @@ type ClientTLS struct {
 	CRL string
 	// InsecureSkipVerify accepts any server certificate.
 	InsecureSkipVerify bool
-	// SubjectAltNames are the names of which the server certificate must have one. If there are none, its roots suffice.
+	// SubjectAltNames are the accepted names: the server certificate must have one of them. If there are none, its roots suffice.
 	SubjectAltNames []string
 	SNI             string
 	ALPN            []string
 	Parameters      compliance.Parameters
 }
 
-// parameters are those of TLS. Envoy's default for clients ends at TLS 1.2, so the versions are always said.
+// parameters are the TLS parameters. Envoy's default for clients ends at TLS 1.2, so the versions are always said.
 func parameters(p compliance.Parameters) *tlsv3.TlsParameters {
 	version := func(minor, otherwise uint32) tlsv3.TlsParameters_TlsProtocol {
 		if minor > 3 || minor == 0 {
@@ -117,7 +117,7 @@ type ServerTLS struct {
 	// Optional is true if clients may come without a certificate; one that they have must be good. Unverified is true if clients must
 	// have one, and any will do.
 	Optional, Unverified bool
-	// SubjectAltNames are the names of which a client's certificate must have one; empty for all.
+	// SubjectAltNames are the accepted names: a client's certificate must have one of them; empty for all.
 	SubjectAltNames []string
 	// Connections is true for connections other than HTTP of clients of the mesh.
 	Connections bool
@@ -126,7 +126,7 @@ type ServerTLS struct {
 	Parameters   compliance.Parameters
 }
 
-// serverALPN are the protocols that servers take. The names that clients of the mesh offer besides only tell filter chains apart.
+// serverALPN are the protocols that servers take. The other names that clients of the mesh offer only select filter chains.
 func serverALPN() []string { return []string{"h2", "http/1.1"} }
 
 // TransportSocket is the transport socket for it.
@@ -182,11 +182,11 @@ func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 	return socket(tlsSocket, config)
 }
 
-// fileCertificate names the secret with a certificate and its key in files, and fileRoots that with roots.
+// fileCertificate names the secret with a certificate and its key in files, and fileRoots the secret with roots.
 func fileCertificate(certificate, key string) string { return "file-cert:" + certificate + "~" + key }
 func fileRoots(name string) string                   { return "file-root:" + name }
 
-// Names of secrets that the control plane serves: SecretScheme, then [NAMESPACE/]NAME of a Secret. Those of its roots end with
+// Names of secrets that the control plane serves: SecretScheme, then [NAMESPACE/]NAME of a Secret. The names of its roots end with
 // RootsSuffix.
 const (
 	SecretScheme = "kubernetes://"
@@ -236,7 +236,7 @@ func subjectAltName(name string) *tlsv3.SubjectAltNameMatcher {
 }
 
 // secretFetchTimeout is how long a cluster waits for a secret before it is used without. Every connection then fails
-// until the secret comes. Without a bound, a cluster whose secret nobody serves would warm without end, and Envoy would
+// until the secret comes. Without a bound, a cluster whose secret no server serves would warm without end, and Envoy would
 // neither acknowledge clusters nor, when it starts, request listeners. The agent answers at once, even if there is no
 // such secret, so the bound matters only where nothing serves secrets. Envoy tries to connect four times within two
 // seconds.

@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// maxJudged bounds how many workloads of a service are looked at, because the loop waits meanwhile.
+// maxJudged bounds how many workloads of a service are looked at, because the loop waits for the answer.
 const maxJudged = 1000
 
 // Mixed is the verdict on a request that some workloads allow and others do not.
@@ -33,9 +33,9 @@ type Access struct {
 	// Request is the request with the defaults filled in, and Host the host of the service in full.
 	Request Described `json:"request"`
 	Host    string    `json:"host"`
-	// Verdict is that of all workloads if they agree.
+	// Verdict is the verdict of all workloads if they agree.
 	Verdict access.Verdict `json:"verdict"`
-	// Answers are the different answers, that of most workloads first.
+	// Answers are the different answers, the answer of most workloads first.
 	Answers []Judgement `json:"answers"`
 
 	parsed    parsed
@@ -50,7 +50,7 @@ type Judgement struct {
 	Workloads int      `json:"workloads"`
 	Connected int      `json:"connected"`
 	Examples  []string `json:"examples"`
-	// Status is that of the response if a proxy refuses the request; 0 if it closes the connection.
+	// Status is the response's status if a proxy refuses the request; 0 if it closes the connection.
 	Status int `json:"status,omitempty"`
 	// Transport says how the client connects, and Path is what policies see as the path.
 	Transport string `json:"transport"`
@@ -80,7 +80,7 @@ type workload struct {
 	plain bool
 	peer  api.Key
 	mode  mesh.MTLSMode
-	// trouble says why nothing can be told of the workload.
+	// trouble says why nothing is known about the workload.
 	trouble string
 }
 
@@ -90,7 +90,7 @@ type place struct {
 	listeners []*resource.Resource
 	// tokens are the RequestAuthentications that apply, and allow the AuthorizationPolicies that allow requests.
 	tokens, allow []api.Key
-	// refs tell where the objects are that an answer may name.
+	// refs locate the objects that an answer may name.
 	refs map[api.Key]Ref
 	// provider is the extension provider that policies with the action CUSTOM name.
 	provider string

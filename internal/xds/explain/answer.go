@@ -1,10 +1,10 @@
 // Package explain answers questions about one proxy: what a resource of the proxy was made of, and why the proxy does not
 // have something else.
 //
-// It owns the form of answers and their wording, and decides nothing. What is served is read from the state of the
-// proxy's class. What it was made of follows from the reads that the graph recorded. Why something is missing follows
+// It owns the form of answers and their wording, and decides nothing. Served resources are read from the state of the
+// proxy's class. Their sources follow from the reads that the graph recorded. Why something is missing follows
 // from the same queries that left it out, evaluated at the present revision by a reader that records nothing. An answer
-// therefore agrees with what is served, and nothing is kept for answers.
+// therefore agrees with the served resources, and nothing is kept for answers.
 //
 // Ask must be called by the owner of the graph, between commits. It is quick: work that grows with the mesh is left to
 // Answer.Complete, which may run on any goroutine. The package starts no goroutines.
@@ -30,7 +30,7 @@ type Verdict string
 const (
 	// Served means that the proxy is to have the resource, and has it once it has acknowledged the revision.
 	Served Verdict = "served"
-	// HeldBack means that the proxy rejected the resource and keeps what it had under the name.
+	// HeldBack means that the proxy rejected the resource and keeps the content that it had under the name.
 	HeldBack Verdict = "held back"
 	// Absent means that the proxy is not to have it.
 	Absent Verdict = "absent"
@@ -47,18 +47,18 @@ type Answer struct {
 	Verdict Verdict `json:"verdict"`
 	// Resources are what the proxy is to have under the name.
 	Resources []Resource `json:"resources,omitempty"`
-	// Ports are those of the host that was asked about.
+	// Ports are the ports of the host in the question.
 	Ports []Port `json:"ports,omitempty"`
 	// Mode is the mode of mutual TLS of a port of the workload, and Chains are what connections to it meet.
 	Mode   string  `json:"mtls_mode,omitempty"`
 	Chains []Chain `json:"chains,omitempty"`
-	// Policies are those about requests to a port of the workload, in the order in which Envoy evaluates them.
+	// Policies are the policies about requests to a port of the workload, in the order in which Envoy evaluates them.
 	Policies []Policy `json:"policies,omitempty"`
-	// Sources are the objects that it was made of, and those that could contribute and do not.
+	// Sources are the objects that it was made of, and the objects that could contribute and do not.
 	Sources []Source `json:"sources,omitempty"`
 	// Reasons say why something is missing.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Problems are those of the objects that the answer names.
+	// Problems are the problems of the objects that the answer names.
 	Problems []Problem `json:"problems,omitempty"`
 	// Similar are existing names that resemble the one that was asked about, if nothing has that name.
 	Similar []string `json:"similar,omitempty"`
@@ -111,14 +111,14 @@ type Resource struct {
 	SharedBy string `json:"shared_by,omitempty"`
 }
 
-// Source is an object and its role in what was asked about.
+// Source is an object and its role in the subject of the question.
 type Source struct {
 	Object Ref `json:"object"`
 	// Role is service, endpoints, endpoint, routes, policy, scope, mutual TLS or mesh settings.
 	Role string `json:"part"`
 	// Unused says why the object does not count. It is empty if it does.
 	Unused string `json:"unused,omitempty"`
-	// Revision is the one that last changed what was read of the object. 0 means unknown.
+	// Revision is the last revision that changed the fields read of the object. 0 means unknown.
 	Revision store.Revision `json:"revision,omitempty"`
 }
 

@@ -121,7 +121,7 @@ func (i *inquiry) reason(k api.Key, fix, format string, args ...any) Reason {
 	return r
 }
 
-// addSource adds an object in a role. If the object is there already in this role, the entries are merged.
+// addSource adds an object in a role. If the answer already has the object in this role, the entries are merged.
 func (i *inquiry) addSource(k api.Key, part, unused string, revision store.Revision) {
 	at := slices.IndexFunc(i.answer.Sources, func(s Source) bool { return s.Object.Key() == k && s.Role == part })
 	if at < 0 {

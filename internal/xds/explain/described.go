@@ -17,8 +17,8 @@ import (
 
 // Described is a request as a user describes it, to ask whether it is allowed. Empty fields have a default or are not known.
 type Described struct {
-	// From is the service account of the client, as NAMESPACE/ACCOUNT; empty for a client that is not in the mesh. TrustDomain is that
-	// of the client; empty for that of the mesh.
+	// From is the service account of the client, as NAMESPACE/ACCOUNT; empty for a client that is not in the mesh. TrustDomain is the
+	// client's; empty for the mesh's trust domain.
 	From        string `json:"from,omitempty"`
 	TrustDomain string `json:"trust_domain,omitempty"`
 	// Address is the IP address of the client.
@@ -31,7 +31,7 @@ type Described struct {
 	Host string `json:"host"`
 	// Headers are others, each as NAME=VALUE.
 	Headers []string `json:"headers,omitempty"`
-	// Claims are those of a verified token, as a JSON object.
+	// Claims are the claims of a verified token, as a JSON object.
 	Claims string `json:"jwt_claims,omitempty"`
 	// ServerName is the SNI.
 	ServerName string `json:"sni,omitempty"`
@@ -97,12 +97,12 @@ type destination struct {
 	port uint32
 }
 
-// parsed is a description that was understood. Request lacks what depends on the workload.
+// parsed is a parsed description. request does not have the fields that depend on the workload.
 type parsed struct {
 	Described
 	to      destination
 	request access.Request
-	// namespace is that of the client, and account its service account.
+	// namespace is the client's namespace, and account its service account.
 	namespace, account string
 	// token are the claims of the token; nil if there is none.
 	token map[string]any
@@ -149,7 +149,7 @@ func parseDestination(text string) (d destination, err error) {
 	return destination{strings.ToLower(strings.TrimSuffix(host, ".")), uint32(n)}, nil
 }
 
-// parseHTTP understands what is said about a request.
+// parseHTTP parses the description of an HTTP request.
 func (p *parsed) parseHTTP() error {
 	p.Method, p.Path = cmp.Or(p.Method, "GET"), cmp.Or(p.Path, "/")
 	if p.Host == "" {

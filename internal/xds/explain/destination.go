@@ -24,7 +24,7 @@ const (
 
 // Destination is where requests to a port of a host go.
 type Destination struct {
-	// Requests are those that match, and Percent is the share of them that goes to the cluster.
+	// Requests says which requests match, and Percent is the share of them that goes to the cluster.
 	Requests string  `json:"requests"`
 	Percent  float64 `json:"percent"`
 	// Cluster is empty if the proxy responds itself; Response says how.

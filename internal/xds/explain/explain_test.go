@@ -202,7 +202,7 @@ func (c *conversation) served() string {
 	return c.overJSON(a, &explain.Ingresses{})
 }
 
-// roundTrip: what is written as JSON says the same when it was read.
+// roundTrip checks that an answer has the same text after it was written as JSON and read.
 func (c *conversation) roundTrip(a *explain.Answer) {
 	var one strings.Builder
 	if err := a.Write(&one); err != nil {

@@ -57,7 +57,7 @@ func (i *inquiry) fullHost(name string) string {
 	return i.meant(i.r, host, i.class.Namespace)
 }
 
-// meant is the host that a name stands for in a namespace; the name itself if no object names such a host.
+// meant is the host that a name means in a namespace; the name itself if no object names such a host.
 func (m Mesh) meant(r *query.Reader, host, namespace string) string {
 	declared := func(host string) bool { return m.Tables.ByHost.Group(r, host).Len() > 0 }
 	if declared(host) {
@@ -115,7 +115,7 @@ func (i *inquiry) routesOnly(s hostSeen) bool {
 	return ok && s.service == nil && len(f.HTTPPorts) > 0
 }
 
-// routedPorts are the ports on which there are routes for a host without a service.
+// routedPorts are the ports with routes for a host without a service.
 func (i *inquiry) routedPorts(s hostSeen) []mesh.Port {
 	f, _ := i.Queries.Services.Footprint(i.r, s.view)
 	var ports []mesh.Port
@@ -150,7 +150,7 @@ func (i *inquiry) exportedTo(k api.Key) string {
 	return fmt.Sprintf("exported to namespace %s only", strings.Join(c.Layers, ", "))
 }
 
-// routes adds the VirtualServices for the host in the order of precedence, then those that do not count.
+// routes adds the VirtualServices for the host in the order of precedence, then the VirtualServices that do not count.
 func (i *inquiry) routes(s hostSeen) {
 	list, _ := i.Queries.Rules.Routes.Get(i.r, s.view)
 	for n, vs := range list {
@@ -171,7 +171,7 @@ func (i *inquiry) routes(s hostSeen) {
 	}
 }
 
-// policy adds the DestinationRules for the host: those that were merged into its policy, then the others.
+// policy adds the DestinationRules for the host: first the ones that were merged into its policy, then the others.
 func (i *inquiry) policy(s hostSeen) {
 	policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view)
 	home := ""
@@ -307,7 +307,7 @@ func (i *inquiry) addCoveringPattern(host string) bool {
 	return false
 }
 
-// addRefusedDocuments adds the documents of a kind that were refused as invalid. What they would declare is unknown.
+// addRefusedDocuments adds the documents of a kind that were refused as invalid. Their declarations are unknown.
 func (i *inquiry) addRefusedDocuments(kind string) {
 	named := map[api.Key]bool{}
 	for _, p := range i.Problems.All() {

@@ -27,7 +27,7 @@ type Chain struct {
 	Listener string `json:"listener"`
 	// Port is the port of the connections; 0 for all that have no chain of their own.
 	Port uint32 `json:"port,omitempty"`
-	// Takes says which connections the chain takes, and ALPN lists the protocols of which their client must offer one.
+	// Takes says which connections the chain takes, and ALPN lists the protocols: the client must offer one of them.
 	Takes string   `json:"takes"`
 	ALPN  []string `json:"alpn,omitempty"`
 	// TLS says whose certificate is asked for if TLS is terminated.
@@ -57,7 +57,7 @@ func (c Chain) String() string {
 	return strings.Join(parts, ", ") + " -> " + what + " " + c.To
 }
 
-// InboundChains returns the filter chains of an inbound listener in order, except that which refuses connections to the proxy itself.
+// InboundChains returns the filter chains of an inbound listener in order, except the chain that refuses connections to the proxy itself.
 func InboundChains(l *listenerv3.Listener) (list []Chain) {
 	all := l.FilterChains
 	if l.DefaultFilterChain != nil {
@@ -188,7 +188,7 @@ func (i *inquiry) inboundMode(port uint32) {
 	}
 }
 
-// labels are those of the workload by which policies select it.
+// labels are the labels by which policies select the workload.
 func (i *inquiry) labels() mesh.Labels {
 	served, _ := i.Queries.Services.Workload.Get(i.r, i.Queries.Scope.Workload(i.proxy))
 	if served.HasEndpoint {

@@ -19,10 +19,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
-// maxListed bounds how many hosts, other Ingresses and gateways an answer lists, because the loop waits meanwhile.
+// maxListed bounds how many hosts, other Ingresses and gateways an answer lists, because the loop waits for the answer.
 const maxListed = 500
 
-// Ingresses tells what gateways are to serve because of Ingresses, for one host or for all.
+// Ingresses lists the hosts that gateways are to serve because of Ingresses: one host or all.
 type Ingresses struct {
 	Version  int            `json:"version"`
 	Revision store.Revision `json:"revision"`
@@ -46,7 +46,7 @@ type Ingresses struct {
 	names func(yield func(string) bool)
 }
 
-// IngressHost is a host, or a pattern, and what is served for it.
+// IngressHost is a host, or a pattern, and the servers for it.
 type IngressHost struct {
 	Host string `json:"host"`
 	// Gateway is the label of the gateways that are to serve it.
@@ -91,7 +91,7 @@ type Uncounted struct {
 	Reason string `json:"reason"`
 }
 
-// AskIngress tells what gateways are to serve for a host, or for all hosts if it is empty. It must be called by the owner of the graph,
+// AskIngress returns what gateways are to serve for a host, or for all hosts if it is empty. It must be called by the owner of the graph,
 // between commits.
 func (m Mesh) AskIngress(host string) *Ingresses {
 	r := m.Graph.Glance()
@@ -183,7 +183,7 @@ func (m Mesh) ingressHost(h *gateway.Host, label string) IngressHost {
 	return out
 }
 
-// uncounted lists the Ingresses that do not count; if a host was asked about, those that have it.
+// uncounted lists the Ingresses that do not count; if host is set, only the Ingresses that have it.
 func (m Mesh) uncounted(r *query.Reader, settings gateways.IngressSettings, host string) (list []Uncounted) {
 	var keys []api.Key
 	for k, row := range m.Tables.Gateways.Routes.All() {

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Names yields what can be asked about a proxy: the hosts that it sees, or the names of its resources. It must be called
+// Names yields the subjects of possible questions about a proxy: the hosts that it sees, or the names of its resources. It must be called
 // by the owner of the graph; the names may be iterated on any goroutine.
 func (m Mesh) Names(q Question) iter.Seq[string] {
 	if t, ok := resource.ParseKind(q.Kind); ok && q.State != nil {

@@ -28,7 +28,7 @@ type Policy struct {
 	Provider string `json:"provider,omitempty"`
 	// Issuers are the issuers of tokens.
 	Issuers []Issuer `json:"issuers,omitempty"`
-	// Denies says why it denies what it matches although it should not; empty if it does what it says.
+	// Denies says why it denies the requests that it matches although it should not; empty if it works as written.
 	Denies string `json:"denies,omitempty"`
 }
 

@@ -232,7 +232,7 @@ func (i *inquiry) hasSubset(s hostSeen, subset string) bool {
 	return slices.ContainsFunc(i.clusterNames(s, 0), func(n string) bool { return n == envoy.OutboundCluster(0, subset, s.host) })
 }
 
-// whyNoSubset adds the rules that count, and those that have the subset and do not count.
+// whyNoSubset adds the rules that count, and the rules that have the subset and do not count.
 func (i *inquiry) whyNoSubset(s hostSeen, subset string) {
 	i.policy(s)
 	count := 0

@@ -20,7 +20,7 @@ import (
 type Step struct {
 	// Name is one of host, route, client TLS, server TLS, proxy, policies.
 	Name string `json:"name"`
-	// Verdict is Allowed if the request gets past the step, Denied if it fails there, and Unknown if that depends on what is not known.
+	// Verdict is Allowed if the request gets past the step, Denied if it fails there, and Unknown if that depends on unknown attributes.
 	Verdict access.Verdict `json:"verdict"`
 	Text    string         `json:"text"`
 	// Object is what decides, and Field the path in its document.

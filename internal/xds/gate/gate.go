@@ -1,7 +1,7 @@
 // Package gate limits how many goroutines run an expensive operation at the same time.
 //
 // Invariant: at most the given number of places is taken, not counting places that were held for longer than the patience of
-// the gate. The package starts no goroutines; a timer runs while somebody waits.
+// the gate. The package starts no goroutines; a timer runs while a pass waits.
 package gate
 
 import (
@@ -22,7 +22,7 @@ type Gate struct {
 	inside map[*Pass]time.Time
 	// waiting has the other passes in the order of arrival.
 	waiting []*Pass
-	// expiry is the timer of expirePlaces. It runs only while somebody waits.
+	// expiry is the timer of expirePlaces. It runs only while a pass waits.
 	expiry *time.Timer
 }
 

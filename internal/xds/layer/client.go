@@ -24,7 +24,7 @@ type clientHost struct {
 	scope.ClientInSet
 }
 
-// HostForClient names a host as a view and a client see it. The zero client stands for all clients without attributes
+// HostForClient names a host as a view and a client see it. The zero client means all clients without attributes
 // that matter.
 type HostForClient struct {
 	service.HostView
@@ -81,7 +81,7 @@ func defineClientLayers[M any, V query.Output](g *query.Graph, name string, rule
 	}
 }
 
-// Differences are the results that others do not have, and entries that hide those that only others have.
+// Differences are the results that others do not have, and entries that hide the results that only others have.
 func Differences[V query.Output](list, others []V, hide func(name string) V) []V {
 	var out []V
 	for _, v := range HideMissing(list, others, hide) {

@@ -8,9 +8,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// Hosts are the layers of what is made host by host.
+// Hosts are the layers of resources made host by host.
 type Hosts[V query.Output] struct {
-	// Base is the layer of the base view, Scoped that of a set, and Client holds what differs for some clients.
+	// Base is the layer of the base view, Scoped the layer of a set, and Client holds the results that differ for some clients.
 	Base   query.Collection[service.All, V]
 	Scoped query.Collection[scope.Set, V]
 	Client *ClientLayers[V]

@@ -82,7 +82,7 @@ func TestHideMissing(t *testing.T) {
 	}
 }
 
-// A client layer holds what differs from what other clients have, and nothing else.
+// A client layer holds only the results that differ from the results of other clients.
 func TestDifferences(t *testing.T) {
 	for name, c := range map[string]struct {
 		list, others []entry

@@ -181,7 +181,7 @@ func (b gatewayBuilder) forward(rule transport.Rule) []*listenerv3.Filter {
 	return append(slices.Clone(b.first.TCP), v.forwardTo(&rule)...)
 }
 
-// gatewayTLS terminates TLS as a server says. The Secrets that it names are those of the namespace of the gateways.
+// gatewayTLS terminates TLS as a server says. The Secrets that it names are in the namespace of the gateways.
 func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed) *corev3.TransportSocket {
 	verifies := s.TLS.Mode == gateways.TLSMutual || s.TLS.Mode == gateways.TLSOptional
 	t := envoy.ServerTLS{

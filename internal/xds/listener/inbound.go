@@ -202,7 +202,7 @@ func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.L
 		}
 	}
 	for _, c := range s.chains(rest, nil) {
-		if c.FilterChainMatch == nil { // where no TLS is terminated, what is not HTTP
+		if c.FilterChainMatch == nil { // takes connections that are not HTTP where no TLS is terminated
 			l.DefaultFilterChain = c
 			continue
 		}

@@ -46,7 +46,7 @@ type Variant struct {
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
-	// Cluster is that of the proxies; see proxy.Class. It is empty for listeners of the base view that all clusters share.
+	// Cluster is the proxies' cluster; see proxy.Class. It is empty for listeners of the base view that all clusters share.
 	Cluster string
 }
 
@@ -94,7 +94,7 @@ type Queries struct {
 	transport *transport.Queries
 	policies  *authz.Queries
 	gateways  *gateway.Queries
-	// Base are the listeners of the base view, Scoped those of a set, Labelled those of clients with labels. ByCluster are the listeners
+	// Base are the listeners of the base view, Scoped of a set, Labelled of clients with labels. ByCluster are the listeners
 	// of the base view that differ in a cluster, because services have other addresses there.
 	Base      query.Collection[Variant, *resource.Resource]
 	ByCluster query.Collection[Variant, *resource.Resource]
@@ -131,7 +131,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
 	}, query.Define(g, "clusterListener", layer.Equal, func(r *query.Reader, k baseAddressKey) ([]*resource.Resource, bool) {
 		if k.at.IP == "" {
-			return nil, false // connections to any address are told apart by other means
+			return nil, false // connections to any address are distinguished by other means
 		}
 		shared := k
 		shared.Cluster = ""
@@ -190,7 +190,7 @@ type listenerInput struct {
 	log              settings.AccessLog
 }
 
-// AddressKey names a listener: its address, and the clients it is for. Without a set it is that of the base view.
+// AddressKey names a listener: its address, and the clients it is for. Without a set it is in the base view.
 type AddressKey struct {
 	LabelledKey
 	At service.Address
@@ -362,7 +362,7 @@ func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) settings.Access
 	return log
 }
 
-// logAccess makes listeners log what they forward if the mesh has an access log.
+// logAccess makes listeners log requests and connections if the mesh has an access log.
 func logAccess(log settings.AccessLog, list ...*listenerv3.Listener) {
 	if log.File == "" {
 		return

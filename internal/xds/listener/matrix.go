@@ -36,7 +36,7 @@ func (s inboundBuilder) entry(p proxy.InboundPort) entry {
 	if in.mode == mesh.MTLSDisabled {
 		in.tls = s.serverTLS(p)
 	}
-	if in.tls != nil && in.protocol == mesh.HTTPS { // what is in the TLS that is terminated
+	if in.tls != nil && in.protocol == mesh.HTTPS { // the protocol inside the terminated TLS
 		in.protocol = mesh.HTTP
 	}
 	options := s.http
@@ -46,7 +46,7 @@ func (s inboundBuilder) entry(p proxy.InboundPort) entry {
 	return in
 }
 
-// passthrough returns the entry at a port that nobody declares, or with 0 at all such ports. Their connections go to where the
+// passthrough returns the entry at an undeclared port, or with 0 at all such ports. Their connections go to where the
 // client sent them.
 func (s inboundBuilder) passthrough(port uint32) entry {
 	cluster := envoy.InboundPassthroughCluster
@@ -57,8 +57,8 @@ func (s inboundBuilder) passthrough(port uint32) entry {
 	}
 }
 
-// chains are the filter chains of an entry. at matches its port; it is nil if there is nothing to tell it from. What no chain
-// matches is closed.
+// chains are the filter chains of an entry. at matches its port; it is nil if there is no other entry to distinguish it from. Connections
+// that no chain matches are closed.
 func (s inboundBuilder) chains(in entry, at *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
 	b := chainBuilder{entry: in, at: at, tls: s.meshTLS}
 	plainHTTP := envoy.MatchHTTP(s.HTTP10)
@@ -165,14 +165,14 @@ func (b *chainBuilder) put(name string, f []*listenerv3.Filter, m *listenerv3.Fi
 	b.list = append(b.list, c)
 }
 
-// inspection tells on which ports TLS and HTTP must be detected.
+// inspection lists the ports where TLS and HTTP must be detected.
 type inspection struct {
-	others       entry // those without an entry of their own; without a name there are none
+	others       entry // ports that have no entry of their own; without a name there are none
 	tls, noTLS   []uint32
 	http, noHTTP []uint32
 }
 
-// detectsTLS and detectsHTTP report whether the chains of an entry tell connections apart by that.
+// detectsTLS and detectsHTTP report whether the chains of an entry distinguish connections by that.
 func (in entry) detectsTLS() bool {
 	return in.mode != mesh.MTLSDisabled && in.mode != mesh.MTLSInherited || in.tls != nil
 }
@@ -261,7 +261,7 @@ func minor(v networking.ServerTLSSettings_TLSProtocol) uint32 {
 	return uint32(v - networking.ServerTLSSettings_TLSV1_0)
 }
 
-// clientCert tells what the application learns of the certificate of a client.
+// clientCert translates which details of a client's certificate the application gets.
 func clientCert(c settings.ClientCert) *envoy.ClientCert {
 	forward := map[meshconfig.ForwardClientCertDetails]hcmv3.HttpConnectionManager_ForwardClientCertDetails{
 		meshconfig.ForwardClientCertDetails_SANITIZE:            hcmv3.HttpConnectionManager_SANITIZE,

@@ -1,9 +1,9 @@
 // Package nametable translates hosts into the names that agents answer when the workload asks by DNS.
 //
 // It owns which names exist and which addresses each has: a host has the addresses at which proxies listen for it, a headless Service
-// those of its endpoints, each endpoint with a host name a name of its own, and a Service of type ExternalName the addresses of the
-// host that it is another name for. A host without addresses has no name here; whoever asks for it is answered by the servers of the
-// network, as without a mesh.
+// its endpoints' addresses, each endpoint with a host name a name of its own, and a Service of type ExternalName the addresses of the
+// host that it is another name for. A host without addresses has no name here; the name servers of the network answer queries for
+// it, as without a mesh.
 //
 // There is one resource for each name, so one service more costs one entry. The package starts no goroutines.
 package nametable
@@ -24,7 +24,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Reach tells which addresses clients can use: those of some IP versions, of their cluster, and in their network.
+// Reach selects the addresses that clients can use: addresses of some IP versions, of their cluster, and in their network.
 type Reach struct {
 	families         mesh.Families
 	cluster, network string
@@ -58,9 +58,9 @@ type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
 	scope    *scope.Queries
-	// names are those of a host.
+	// names are the names of a host.
 	names query.Query[hostKey, []*resource.Resource]
-	// Base has the names of the base view, ByReach those that have other addresses for clients in some cluster or network, and Scoped
+	// Base has the names of the base view, ByReach the names with other addresses for clients in some cluster or network, and Scoped
 	// the names of a set.
 	Base    query.Collection[mesh.Families, *resource.Resource]
 	ByReach query.Collection[Reach, *resource.Resource]
@@ -156,7 +156,7 @@ func (q *Queries) entries(r *query.Reader, k hostKey) []nds.Entry {
 // external is the registry of names that ServiceEntries declare.
 const external = "External"
 
-// isName reports whether somebody can ask for a host by DNS. The star alone would stand for every name.
+// isName reports whether a DNS query can ask for a host. The star alone would match every name.
 func isName(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err != nil && host != "*"
@@ -183,7 +183,7 @@ func usable(list []string, f mesh.Families) []string {
 	return list
 }
 
-// endpoints are the addresses of the endpoints of a headless service, and the names of those that have one.
+// endpoints are the addresses of the endpoints of a headless service, and the names of the endpoints that have one.
 func (q *Queries) endpoints(r *query.Reader, s *service.Service, k Reach) (list []string, pods []nds.Entry) {
 	hostnames := q.services.HostNames(r, s)
 	byName, listed := map[string]int{}, map[string]bool{}

@@ -73,8 +73,8 @@ func pod(address string) *kube.Pod {
 	return &kube.Pod{Address: address, Labels: mesh.LabelsOf(map[string]string{"app": "a"})}
 }
 
-// TestKubernetes shows the names of Services: the addresses that clients call, those of the endpoints of a headless Service that are
-// ready, the pods with host names, and other names.
+// TestKubernetes shows the names of Services: the addresses that clients call, the addresses of a headless Service's ready
+// endpoints, the pods with host names, and other names.
 func TestKubernetes(t *testing.T) {
 	w := meshtest.NewWith(t, meshtest.Options{ClusterID: "west"})
 	const id = "sidecar~10.10.0.1~client.shop~shop.svc.cluster.local"
@@ -120,7 +120,7 @@ func TestKubernetes(t *testing.T) {
 	golden(t, "testdata/kube.txt", out.String())
 }
 
-// TestClustersAndNetworks shows the names for clients of two clusters, one of which has a network of its own with a gateway: a Service
+// TestClustersAndNetworks shows the names for clients of two clusters, one with a gateway and a network of its own: a Service
 // has other addresses in each cluster, and the pods of a headless Service behind a gateway cannot be called by their addresses.
 func TestClustersAndNetworks(t *testing.T) {
 	w := meshtest.NewWith(t, meshtest.Options{ClusterID: "west"})

@@ -42,7 +42,7 @@ const (
 
 // Entry is what a name table says of one name.
 type Entry struct {
-	// Host is the name, without a dot at its end. A name that begins with "*." stands for all names below the rest of it.
+	// Host is the name, without a dot at its end. A name that begins with "*." covers all names below the rest of it.
 	Host string
 	// Addresses are IP addresses.
 	Addresses []string
@@ -147,8 +147,8 @@ func fields(b []byte, do func(protowire.Number, []byte) error) error {
 	return nil
 }
 
-// Message decodes a table into a message that can be printed. It is meant for debug pages and tests: the descriptor is made anew at
-// each call.
+// Message decodes a table into a message that can be printed. It is meant for debug pages and tests: each call builds the
+// descriptor again.
 func Message(table []byte) (proto.Message, error) {
 	file, err := protodesc.NewFile(descriptor(), nil)
 	if err != nil {

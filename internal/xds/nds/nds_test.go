@@ -32,14 +32,14 @@ func decode(t *testing.T, b []byte) (list []Entry) {
 	return list
 }
 
-// TestRoundTrip: what was encoded is decoded, and tables that are written one behind the other are one table.
+// TestRoundTrip: decoding an encoded table returns its entries, and concatenated tables are one table.
 func TestRoundTrip(t *testing.T) {
 	if got := decode(t, encode(sample()...)); !reflect.DeepEqual(got, sample()) {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestMessage: the bytes are those of the message, as any other implementation reads it.
+// TestMessage: the encoded table is the protobuf encoding of the message NameTable.
 func TestMessage(t *testing.T) {
 	m, err := Message(encode(sample()[:2]...))
 	if err != nil {
@@ -65,7 +65,7 @@ func TestNotUTF8(t *testing.T) {
 	Entry{Host: "\xff"}.Append(nil)
 }
 
-// FuzzDecode: no input makes Decode panic, and what it understands stays the same when it is encoded again.
+// FuzzDecode: no input makes Decode panic, and entries that it decodes stay the same when they are encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(sample()...))
 	f.Add([]byte{0x0a, 0x02, 0x12, 0x7f})

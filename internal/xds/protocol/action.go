@@ -56,10 +56,10 @@ const (
 	// Want says that the client subscribed to Names of Type and unsubscribed from Dropped. The shell answers with
 	// Event.Answers, now and whenever an answer changes.
 	Want
-	// Health says that the agent of the client reports the health of its application. Healthy tells it, and Text why it is not.
+	// Health says that the agent of the client reports the health of its application. Healthy is that health, and Text says why it is not healthy.
 	Health
-	// Applied says that the agent of the client reports what its Envoy has received and does not use yet: Warming, which is empty if
-	// Envoy uses everything; and what it drains: Draining. The report replaces the one before.
+	// Applied says that the agent of the client reports the resources that its Envoy has received and does not use yet: Warming, which is
+	// empty if Envoy uses everything; and its draining connections: Draining. The report replaces the one before.
 	Applied
 )
 

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	answer SDS a=1 -b                    the mesh's answers to names; -b: there is none
 //	slow / written                       writes take until "written"; otherwise they are done at once
 //	lingered                             time passed since "! linger"
-//	passed 300ms                         time passes; a Wait of the core that ends meanwhile ends
+//	passed 300ms                         time passes; a Wait of the core that ends in this time ends
 //	status CDS                           what the client has not acknowledged or has rejected, and whether it had all when it connected
 //	new                                  another stream, on the same server
 //
@@ -429,7 +429,7 @@ func describePin(p reject.Pin) string {
 // wire is the message as it is written.
 func wire(a Action) []byte { return append(bytes.Join(a.Message.Parts, nil), NonceField(a.Nonce)...) }
 
-// describe decodes a response with the generated types, so that what is shown is what a client sees.
+// describe decodes a response with the generated types, so that it shows the response as a client sees it.
 func describe(v Variant, a Action) string {
 	raw := wire(a)
 	var text []string
@@ -485,7 +485,7 @@ func showResource(t resource.Type, url string, r *discoveryv3.Resource) string {
 	return text
 }
 
-// showTable shows a name table: that of one name as name=mark, and one without a name of its own as {name=mark ...}.
+// showTable shows a name table: a table of one name as name=mark, and a table without a name of its own as {name=mark ...}.
 func showTable(r *discoveryv3.Resource) string {
 	if r.Resource.TypeUrl != nds.URL {
 		return "WRONG TYPE " + r.Resource.TypeUrl

@@ -74,7 +74,7 @@ type cursor struct {
 
 	position
 	open openRequest
-	// flight is what was sent and is not acknowledged; nil if there is nothing.
+	// flight holds the unacknowledged responses; nil if there are none.
 	flight     *flight
 	rejections reject.Search
 	// nonce is the number of the last response; 0 before the first one.

@@ -10,13 +10,13 @@
 //   - request.go, subscription.go: what a request acknowledges and asks for, as package xds/request scanned it.
 //   - order.go: which message may be sent next.
 //   - move.go, message.go: how its content is computed and encoded.
-//   - flight.go, timer.go: what is not acknowledged, and when an acknowledgement is overdue.
+//   - flight.go, timer.go: unacknowledged responses, and when an acknowledgement is overdue.
 //   - pending.go: which listeners and routes must wait for clusters.
 //   - nack.go, suspects.go, pinning.go: which content a client rejected (package reject), and the content that it is shown instead.
 //   - wants.go: the types that are answered per proxy.
 //
 // A stream needs little memory. Per type it keeps pointers to the class state that the client was sent and to the one that
-// it acknowledged. What is to be sent is the difference of two states, restricted to an interned subscription. Streams
+// it acknowledged. The next message is the difference of two states, restricted to an interned subscription. Streams
 // with the same position share the messages (Shared).
 //
 // Invariants:

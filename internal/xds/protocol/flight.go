@@ -15,7 +15,7 @@ const maxStages = 4
 // anyNonce is larger than every nonce.
 const anyNonce = math.MaxUint64
 
-// flight is what was sent of a type and is not acknowledged. Most flights have one stage. A flight has more if an
+// flight holds the unacknowledged responses of a type. Most flights have one stage. A flight has more if an
 // acknowledgement takes longer than Patience.
 type flight struct {
 	// messages of the newest stage wait to be written.
@@ -45,8 +45,8 @@ type stage struct {
 	forced forcedSet
 	// newNames is set if the stage answers names that a client which already had resources of the type asked for.
 	newNames bool
-	// removed are names that the responses of stages merged into this one removed, and sent those of which they contained
-	// some content.
+	// removed are names that the responses of stages merged into this one removed, and sent the names whose content they
+	// contained.
 	removed, sent names
 }
 
@@ -122,7 +122,7 @@ func removedNames(responses []sentResponse) (all names) {
 	return all
 }
 
-// sentNames lists the names of which responses contained content.
+// sentNames lists the names whose content the responses contained.
 func sentNames(responses []sentResponse) names {
 	var list []string
 	for _, r := range responses {
@@ -142,8 +142,8 @@ func setOf(list []string) names {
 	return names{}.With(puts...)
 }
 
-// removed lists the names that responses of the flight with a smaller nonce removed. The client no longer has what it had
-// under them before the flight.
+// removed lists the names that responses of the flight with a smaller nonce removed. The client no longer has the
+// content that it had under them before the flight.
 func (f *flight) removed(nonce uint64) (all names) {
 	for _, s := range f.stages {
 		if s.first < nonce {
@@ -184,7 +184,7 @@ func (h formerContent) get(name string) (*resource.Resource, bool) {
 
 // uncertain lists the names of a failed flight for which the server cannot know what the client has: the client was sent
 // new content with something else that it rejected, and may or may not have applied the new content. These names are
-// forced until the client accepts them. added are those of them that the client did not have before the flight. They
+// forced until the client accepts them. added are the ones that the client did not have before the flight. They
 // become delayed removals, so that they are removed in the right order if they are no longer in the state.
 func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added []omap.Change[omap.Name, *resource.Resource]) {
 	pinned := func(r *resource.Resource) bool {

@@ -167,7 +167,7 @@ func (w *writer) partial(put []*resource.Resource, mustRespond bool) []*Message 
 // whole makes one response with all resources. State-of-the-World requires that for types with a wildcard.
 func (w *writer) whole(list []*resource.Resource, removed []string) []*Message {
 	m := w.start()
-	m.removed = removed // The response does not name them. The client removes what is missing from the list.
+	m.removed = removed // The response does not name them. The client removes resources missing from the list.
 	for _, r := range list {
 		m.add(r, w.variant)
 	}

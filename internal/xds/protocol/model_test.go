@@ -287,7 +287,7 @@ func (p *proxy) take(t resource.Type, changes []change) error {
 	return fmt.Errorf("Error adding/updating %s: bad", strings.Join(bad, ", "))
 }
 
-// badNames names what is bad in a resource: some virtual hosts of a route configuration, else the resource.
+// badNames names the bad parts of a resource: virtual hosts of a route configuration, else the resource itself.
 func (p *proxy) badNames(c change) string {
 	r, ok := c.m.(*routev3.RouteConfiguration)
 	if !ok {

@@ -140,7 +140,7 @@ func (m *move) transition(controlPlane string) *transition {
 }
 
 // wholeTable makes the response with everything as one resource, if something has changed. A NACK of it is about the tables that it
-// joins, so that what is wrong with one of them is found as for other clients.
+// joins, so that a bad table among them is found as for other clients.
 func (m *move) wholeTable(t *transition, w *writer, changed bool, removed []string) {
 	if !changed && !m.mustRespond && !m.all {
 		return
@@ -154,8 +154,8 @@ func (m *move) wholeTable(t *transition, w *writer, changed bool, removed []stri
 	t.messages[0].resources = list
 }
 
-// difference compares the two states. It returns what was added or changed, what is removed at once, and the delayed
-// removals after the move.
+// difference compares the two states. It returns the resources that were added or changed, the names removed at once, and the
+// delayed removals after the move.
 func (m *move) difference() (put []*resource.Resource, removed []string, removals resources) {
 	var delayed []omap.Change[omap.Name, *resource.Resource]
 	for n := range m.removals.All() {
@@ -183,7 +183,7 @@ func (m *move) difference() (put []*resource.Resource, removed []string, removal
 	return put, removed, m.removals.With(delayed...)
 }
 
-// requestedAgain lists what is sent because it is forced. It adds the names that do not exist to removed.
+// requestedAgain lists the resources sent because they are forced. It adds the names that do not exist to removed.
 func (m *move) requestedAgain(removals resources, removed *[]string) (put []*resource.Resource) {
 	var y yielder
 	for n := range m.forced.All() {
@@ -223,7 +223,7 @@ func (m *move) reassigned() (put []*resource.Resource) {
 		}
 	}
 	byName := func(a, b *resource.Resource) int { return strings.Compare(a.Name(), b.Name()) }
-	slices.SortFunc(put, byName) // The name of an assignment may differ from that of its cluster.
+	slices.SortFunc(put, byName) // The names of an assignment and its cluster may differ.
 	return slices.CompactFunc(put, func(a, b *resource.Resource) bool { return a.Name() == b.Name() })
 }
 

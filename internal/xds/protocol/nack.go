@@ -34,7 +34,7 @@ func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out 
 	return out
 }
 
-// pinSuspects holds back what may have caused the NACK of a response.
+// pinSuspects holds back content that may have caused the NACK of a response.
 func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []Action) []Action {
 	f := cur.flight
 	cur.rejections.Consecutive++
@@ -48,7 +48,7 @@ func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []
 		}
 		return out
 	}
-	// If there is nothing to pin, or too much, the client keeps what it has until the content changes.
+	// If there is nothing to pin, or too much, the client keeps its content until the content changes.
 	if len(s.pins) > 0 && c.pinning.pins.Len()+len(s.pins) <= reject.MaxPins {
 		f.rejected = append(f.rejected, s.pins...)
 		f.messages = nil

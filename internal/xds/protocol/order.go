@@ -113,7 +113,7 @@ func (c *Core) advance(s step, cur *cursor) {
 		}
 	case cur.open.unanswered() && (c.pinning.pins == nil || s.typ != resource.Route):
 		// A subscription need not wait for an acknowledgement if its answer does not bring the type to another state.
-		// Routes must wait if something is pinned, because what is pinned with it depends on the subscription.
+		// Routes must wait if something is pinned, because the content pinned with it depends on the subscription.
 		c.move(s.typ, cur, cur.sent)
 	case cur.open.unanswered() || c.differs(s.typ, cur, c.nextPoint(s, cur).state):
 		f.wakeWhenOverdue(&c.timer)
@@ -278,7 +278,7 @@ func (c *Core) startMove(cur *cursor, m move, to point) {
 	}
 	f := cur.flight
 	if len(tr.messages) == 0 {
-		if f != nil { // The forced names belong to what is already in flight.
+		if f != nil { // The forced names belong to the responses in flight.
 			f.newest().forced.names = union(f.newest().forced.names, m.forced)
 		}
 		return
@@ -334,9 +334,9 @@ func (c *Core) confirmedUpTo(t resource.Type, seq uint64) bool {
 	return cur.confirmed(&c.timer).seq >= seq && !c.keepsUnknownContent(t, cur)
 }
 
-// keepsUnknownContent reports whether the client has a resource of the type of which the server knows only the name: it
-// reconnected with it and rejected what was to replace it, or is sent that once more. That resource may refer to any
-// cluster.
+// keepsUnknownContent reports whether the client has a resource of the type that the server knows only by name: the
+// client reconnected with it and rejected its replacement, or is sent the replacement once more. That resource may
+// refer to any cluster.
 func (c *Core) keepsUnknownContent(t resource.Type, cur *cursor) bool {
 	isUnknown := func(k reject.Key) bool {
 		r, ok := cur.acknowledged().state.Get(t, k.Name)

@@ -12,7 +12,7 @@ import (
 // its acknowledgement is overdue. The arrays have one element for listeners and one for routes; see pendingIndex.
 type pending struct {
 	key pendingKey
-	// states are the newest state without what is held back; nil if nothing of the type is held back.
+	// states are the newest state without held-back content; nil if nothing of the type is held back.
 	states [2]*resource.State
 	// differsFromBase is set if something that is held back differs from the base state, too.
 	differsFromBase [2]bool
@@ -31,7 +31,7 @@ type pendingKey struct {
 }
 
 // clusterStates are the states whose clusters the client may have: the one whose clusters listeners and routes may refer
-// to, and those that were sent since. A cluster counts as acknowledged only if it is the same in all of them. A cluster
+// to, and the states sent since. A cluster counts as acknowledged only if it is the same in all of them. A cluster
 // that was removed and added again is therefore usable only when the addition is acknowledged. Unused elements are nil.
 type clusterStates [maxStages + 2]*resource.State
 
@@ -58,7 +58,7 @@ func (k *clusterStates) equal(s *resource.State) bool {
 func pendingIndex(t resource.Type) int { return int(t - resource.Listener) }
 
 // withoutPending is the newest state as listeners or routes may be sent it while clusters that differ from the base state
-// are not acknowledged. If something is held back, the revision and the order number are those of an older state that the
+// are not acknowledged. If something is held back, the revision and the order number are an older state's, which the
 // result contains completely.
 func (c *Core) withoutPending(t resource.Type, base point, k clusterStates) point {
 	p := c.pendingAt(base, k)
@@ -72,7 +72,7 @@ func (c *Core) withoutPending(t resource.Type, base point, k clusterStates) poin
 	if p.differsFromBase[i] || sent.seq > base.seq {
 		to.seq = sent.seq
 	}
-	return c.withPins(to) // What is held back may be older than a pin.
+	return c.withPins(to) // Held-back content may be older than a pin.
 }
 
 // pendingAt returns the last result if it is still valid, else a new one.
@@ -102,12 +102,12 @@ type pendingBuilder struct {
 	unacked map[string]bool
 	// heldRoutes are the route configurations that are held back as a whole.
 	heldRoutes map[string]bool
-	// overlay is what is put over the newest state.
+	// overlay has the changes to the newest state.
 	overlay         [2][]omap.Change[omap.Name, *resource.Resource]
 	differsFromBase [2]bool
 }
 
-// newPending computes what is held back. forced are the names that pendingKey.forced is the hash of.
+// newPending computes the held-back content. forced are the names that pendingKey.forced is the hash of.
 func newPending(k pendingKey, forced names) *pending {
 	from := k.sent
 	for i := range from {
@@ -188,8 +188,8 @@ func (b *pendingBuilder) put(t resource.Type, r *resource.Resource) {
 	b.overlay[i] = append(b.overlay[i], omap.Put(omap.Name(r.Name()), r))
 }
 
-// route holds back the virtual hosts of a route configuration that refer to an unacknowledged cluster, and those that must
-// change together with them. It holds back the whole route configuration if the server does not know which one the client
+// route holds back the virtual hosts of a route configuration that refer to an unacknowledged cluster, and the virtual
+// hosts that must change together with them. It holds back the whole route configuration if the server does not know which one the client
 // has, or if the client has none.
 func (b *pendingBuilder) route(ch resource.Change) {
 	var before omap.Map[omap.Name, *resource.Piece]
@@ -245,7 +245,7 @@ func (b *pendingBuilder) listener(ch resource.Change) {
 	if ch.Old == nil {
 		return
 	}
-	for _, name := range ch.Old.Refs() { // The old listener goes on using its route configurations.
+	for _, name := range ch.Old.Refs() { // The old listener continues to use its route configurations.
 		if _, ok := b.view.Get(resource.Route, name); ok {
 			continue
 		}

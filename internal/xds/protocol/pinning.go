@@ -52,11 +52,11 @@ func (c *Core) withPins(p point) point {
 type overlayBuilder struct {
 	core  *Core
 	state *resource.State
-	// overlay is what is put over each type of the state.
+	// overlay has the changes to each type of the state.
 	overlay [resource.Types][]omap.Change[omap.Name, *resource.Resource]
 	// pieces are the changes of virtual hosts, by route configuration.
 	pieces map[string][]omap.Change[omap.Name, *resource.Piece]
-	// hiddenClusters are pinned clusters of which the client has no other content.
+	// hiddenClusters are pinned clusters without other content at the client.
 	hiddenClusters []string
 }
 
@@ -103,7 +103,7 @@ func (b *overlayBuilder) put(t resource.Type, r *resource.Resource) {
 	b.overlay[t] = append(b.overlay[t], omap.Put(omap.Name(r.Name()), r))
 }
 
-// held is what the client has under a name: what it was sent last if accept agrees, else what it acknowledged last.
+// held is the client's content under a name: the content sent last if accept agrees, else the content acknowledged last.
 func (b *overlayBuilder) held(t resource.Type, name string, accept func(*resource.Resource) bool) *resource.Resource {
 	cur := &b.core.cursors[t]
 	if r, ok := cur.sent.state.Get(t, name); ok && accept(r) {
@@ -185,7 +185,7 @@ func (b *overlayBuilder) putPiece(route, piece string, held *resource.Piece) {
 }
 
 // keepClusters keeps the clusters that a held listener or virtual host sends to. The new state may no longer have them,
-// but the client goes on routing to them.
+// but the client still routes to them.
 func (b *overlayBuilder) keepClusters(names []string) {
 	for _, name := range names {
 		if _, ok := b.state.Get(resource.Cluster, name); ok {

@@ -357,7 +357,7 @@ func model(rt *rapid.T, v Variant, bad, late bool) {
 	if rev, ok := now.Settled(); r.last != nil && (!ok || rev != r.rev) {
 		rt.Fatalf("settled at %d %v, published %d", rev, ok, r.rev)
 	}
-	// Each of the four types is sent at most a few times per event, and the number of NACKs is bounded by that of the pieces.
+	// Each of the four types is sent at most a few times per event, and the number of pieces bounds the number of NACKs.
 	if limit := 30 * (events + 2); r.sent > limit {
 		rt.Fatalf("%d responses for %d events", r.sent, events)
 	}

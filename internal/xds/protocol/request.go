@@ -50,8 +50,8 @@ func (c *Core) request(q *Request, out []Action) []Action {
 // clip limits the length of what a client sent, for a report.
 func clip(b []byte) string { return string(b[:min(len(b), 128)]) }
 
-// ackOrNack processes the request as an ACK or NACK if it is one. stale says that its nonce is not that of the last
-// response. On a new stream a client may still send the nonce of an older stream, so no nonce is stale before the first
+// ackOrNack processes the request as an ACK or NACK if it is one. stale says that its nonce is not the last
+// response's. On a new stream a client may still send the nonce of an older stream, so no nonce is stale before the first
 // response.
 func (c *Core) ackOrNack(t resource.Type, cur *cursor, q *Request, out []Action) (_ []Action, stale bool) {
 	if len(q.Nonce) == 0 || cur.nonce == 0 {
@@ -118,7 +118,7 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	cur.open.names = union(subtractNames(cur.open.names, d.dropped), d.forced)
 	cur.open.all = cur.open.all || d.all
 	if c.pinning.pins != nil && t == resource.Route {
-		c.updateView() // What is pinned with a hidden cluster depends on the subscribed routes.
+		c.updateView() // The content pinned with a hidden cluster depends on the subscribed routes.
 	}
 	if first {
 		c.firstRequest(t, cur, q)
@@ -167,7 +167,7 @@ func (c *Core) resume(t resource.Type, q *Request) {
 	if found.equal {
 		cur.sent = to
 	} else {
-		cur.sent = point{state: found.had, partial: true} // Its order number 0 is below that of every published state.
+		cur.sent = point{state: found.had, partial: true} // Its order number 0 is below every published state's.
 	}
 	c.linkAssignments(t, cur)
 }
@@ -182,7 +182,7 @@ type resumeKey struct {
 
 // resumption says what a reconnecting client has of one type.
 type resumption struct {
-	// sub covers what the client asked for and what it has.
+	// sub covers the names that the client asked for and the resources that it has.
 	sub *subscription
 	// equal is set if the client has everything it should have, and nothing else.
 	equal bool
@@ -196,7 +196,7 @@ type resumption struct {
 func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
 	sub := cur.sub
 	if !t.Wildcard() {
-		// A client is subscribed to what it has, even if it does not list the name.
+		// A client is subscribed to the resources that it has, even if it does not list their names.
 		var more []omap.Change[omap.Name, omap.Unit]
 		bytes := sub.bytes
 		for n := range q.Initial() {

@@ -20,7 +20,7 @@ type TypeStatus struct {
 	Acked store.Revision
 	// InFlight is set if a response is not acknowledged.
 	InFlight bool
-	// Nonce is that of the last response; empty before the first one.
+	// Nonce is the last response's nonce; empty before the first response.
 	Nonce string
 	// Wildcard and Names describe the subscription. Names is the number of names.
 	Wildcard bool
@@ -67,7 +67,7 @@ func (p *Progress) HoldsBack() bool {
 // Unacked is a resource that was sent and is not acknowledged.
 type Unacked struct {
 	Name string
-	// Revision is that of the state that the resource was sent with.
+	// Revision is the revision of the state that the resource was sent with.
 	Revision store.Revision
 	// Since is when the resource was sent; the zero time while it is being written.
 	Since time.Time

@@ -220,8 +220,8 @@ func (s *subscriber) ask(t resource.Type, change bool) {
 	s.step(Event{Request: q})
 }
 
-// wish changes what is wanted. The client drops at once what it unsubscribes from, even if it subscribes again in the same
-// request.
+// wish changes the interest. The client drops resources at once when it unsubscribes from them, even if it subscribes again in the
+// same request.
 func (s *subscriber) wish(t resource.Type, of *interest) (sub, drop []string) {
 	if !of.asked && t.Wildcard() && rapid.Bool().Draw(s.rt, "legacy") {
 		of.wild, of.legacy = true, true

@@ -11,14 +11,14 @@ import (
 // suspects is content of a rejected response that may have caused the NACK.
 type suspects struct {
 	pins []reject.Pin
-	// certain is set if all pins are bad as far as the server can tell. Otherwise at least one of them is.
+	// certain is set if all pins are bad as far as the server knows. Otherwise at least one of them is.
 	certain bool
 	// alreadyPinned is set if the response contains content that was pinned after it was sent. That content is the likely
 	// cause, so the NACK says nothing new.
 	alreadyPinned bool
 }
 
-// findSuspects lists what may have caused the NACK of a response.
+// findSuspects lists the content that may have caused the NACK of a response.
 func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) suspects {
 	former, asked, pinned := cur.flight.former(t, of.nonce), cur.flight.forced(), c.pinning.pins
 	reason := reject.WordsOf(cur.rejections.Reason)
@@ -27,7 +27,7 @@ func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) susp
 	for _, r := range of.resources {
 		old, had := former.get(r.Name())
 		if !had || pinned.AnyIn(t, old) {
-			old, had = nil, false // A hidden entry is no content, and the client cannot have what it rejected.
+			old, had = nil, false // A hidden entry is no content, and the client cannot have rejected content.
 		}
 		forced := asked.names.Has(omap.Name(r.Name()))
 		if had && old.ContentHash() == r.ContentHash() {

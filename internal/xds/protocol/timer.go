@@ -19,7 +19,7 @@ type timer struct {
 	// that other events do not depend on the time.
 	fired int64
 	// wake is the earliest time at which something that is held back may be sent without an acknowledgement; 0 if
-	// nothing is held back. Every search for the next message computes it anew.
+	// nothing is held back. Every search for the next message recomputes it.
 	wake int64
 	// running is set while a Wait runs.
 	running bool

@@ -61,7 +61,7 @@ type want struct {
 	sentContent omap.Hash
 	// initialVersion is the version that the client said it has, until the mesh has answered.
 	initialVersion string
-	// rejected is set if the client rejected what it was sent last.
+	// rejected is set if the client rejected the answer that it was sent last.
 	rejected bool
 }
 
@@ -96,7 +96,7 @@ func (c *Core) want(t resource.Type, q *Request, out []Action) []Action {
 }
 
 // wantedNames are the names that a request asks for, each with the version that the client has of it. A client is subscribed
-// to what it has, even if it does not list the name. The types have no wildcard, so a star is ignored. long says that a
+// to the resources that it has, even if it does not list their names. The types have no wildcard, so a star is ignored. long says that a
 // name is too long.
 func wantedNames(q *Request, first bool) (asked map[string]string, long bool) {
 	asked = make(map[string]string, q.Subscribes)
@@ -184,7 +184,7 @@ func (w *wantedType) ackOrNack(t resource.Type, q *Request, out []Action) (_ []A
 }
 
 // setRejected notes whether the client rejected the answers to names. It returns the names that must be reported: all after a
-// NACK, and after an ACK those that were rejected before.
+// NACK, and after an ACK the names that were rejected before.
 func (w *wantedType) setRejected(names []string, rejected bool) (report []string) {
 	for _, name := range names {
 		if n := w.names[name]; n != nil && (rejected || n.rejected) {
@@ -249,7 +249,7 @@ func (w *wants) message(v Variant, controlPlane string) (*Message, resource.Type
 	return nil, 0
 }
 
-// next makes a response of what is queued, up to about maxMessage bytes; nil if nothing is. Only the delta variant can say
+// next makes a response of queued answers, up to about maxMessage bytes; nil if none is queued. Only the delta variant can say
 // that a resource does not exist.
 func (w *wantedType) next(to *writer) *Message {
 	var put []*resource.Resource
@@ -317,7 +317,7 @@ type WantStatus struct {
 	Unanswered bool
 	// Owed is set if the mesh has not answered some name, or the client has not been sent the answer and did not have it when it connected.
 	Owed bool
-	// Nonce is that of the last response; empty before the first one.
+	// Nonce is the last response's nonce; empty before the first response.
 	Nonce string
 	// Rejected is the reason of the last NACK; empty after an ACK.
 	Rejected string

@@ -24,7 +24,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// world is a mesh for tests. A resource has a name and a mark, which stands for its content; "mark*200k" is padded to about that
+// world is a mesh for tests. A resource has a name and a mark, which is its content; "mark*200k" is padded to about that
 // size. Route configurations have pieces: "x=1>a,b" is the piece x with content 1 that routes to a and b. "x=1@d" has the domain
 // d; otherwise the domain of a piece is its name. Clusters fetch their endpoints by EDS under their own name.
 type world struct {

@@ -18,8 +18,8 @@ import (
 
 var _ server.Mesh = (*Loop)(nil)
 
-// Connect implements server.Mesh. It parses the node, refuses a proxy that claims to be somebody else than its client has shown to be,
-// in its node id or in its metadata, and makes the proxy of the stream a row.
+// Connect implements server.Mesh. It parses the node, refuses a proxy whose node id or metadata claims another identity than its client
+// has proved, and makes the proxy of the stream a row.
 func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream) (server.Attachment, error) {
 	p, err := proxy.Parse(proxy.Node{
 		ID: node.GetId(), Metadata: node.GetMetadata(), Locality: locality(node), Extensions: extensions(node), Envoy: envoyMinor(node),

@@ -24,8 +24,8 @@ type faults struct {
 	waiting []query.FaultChange
 	// rows are the rows by cell.
 	rows map[query.ID]faultRow
-	// cells are the cells with a fault, by the key of their row. The key is text, which several cells may share; the row then
-	// is that of the first cell.
+	// cells are the cells with a fault, by the key of their row. The key is text, which several cells may share; the row is
+	// then the first cell's.
 	cells map[connected.FaultKey][]query.ID
 }
 

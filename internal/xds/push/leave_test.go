@@ -28,7 +28,7 @@ func (f *fixture) cells() (cells map[string]int) {
 // do queues a job.
 func (f *fixture) do(j job) { f.queue.add(&j) }
 
-// busy keeps the loop from taking anything until the returned function is called, so that what is queued meanwhile is one commit.
+// busy keeps the loop from taking anything until the returned function is called, so that the jobs queued until then are one commit.
 func (f *fixture) busy() (release func()) {
 	entered, done := make(chan struct{}), make(chan struct{})
 	f.do(job{after: func() { close(entered); <-done }})
@@ -127,7 +127,7 @@ func TestMovingBetweenClasses(t *testing.T) {
 	}
 }
 
-// TestMissingStateIsNotPublished checks that the proxies of a class keep what they have if its query never had a good value.
+// TestMissingStateIsNotPublished checks that the proxies of a class keep their state if its query never had a good value.
 func TestMissingStateIsNotPublished(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)

@@ -3,13 +3,13 @@
 // Each change (a batch of a source, a proxy that connects or leaves, a rejection) is a job in a queue, and whoever queues it does
 // not wait. The loop takes the jobs that have arrived as one commit, recomputes what changed, and delivers the new states of
 // proxy classes to their streams. This group commit takes the place of a debounce timer: the first event is processed at once,
-// and events that arrive meanwhile join the next commit. Reports about proxies go with each commit as far as there is room.
+// and events that arrive during a commit join the next one. Reports about proxies go with each commit as far as there is room.
 // First builds of new classes run in slices between commits.
 //
 // The loop does one thing at a time: a commit, a slice of a first build, a delivery of states, or an inspection. It never
 // sends and never waits for a stream. A job that panics affects only that job.
 //
-// The package owns the rows of connected proxies, of their rejections and of what they ask for by name, and the classes.
+// The package owns the rows of connected proxies, of their rejections and of their requests by name, and the classes.
 // Loop.Run is its one goroutine; all other methods may be called from any goroutine.
 package push
 
@@ -46,7 +46,7 @@ const (
 	maxBuildCells = 125
 	// rowsPerCell is the number of rows that cost a commit about as much as one cell.
 	rowsPerCell = 4
-	// commitRows is about the largest number of rows that one commit writes. What is left goes with the next one.
+	// commitRows is about the largest number of rows that one commit writes. The rest goes with the next one.
 	commitRows = 5000
 	// classGrace is how long a class without proxies is kept, so that it need not be built again for a proxy that restarts.
 	classGrace = time.Minute
@@ -65,7 +65,7 @@ type Settings struct {
 	Addresses bool
 	// Registrations is true if View.Registrations is used.
 	Registrations bool
-	// Refused, if set, is called for each proxy that claims to be somebody else than it has shown to be.
+	// Refused, if set, is called for each proxy that claims another identity than it has proved.
 	Refused func(ctx context.Context, reason error)
 	// Visits, if set, logs which proxies come and go.
 	Visits *arrivals.Log

@@ -20,7 +20,7 @@ type job struct {
 	write func(tx *store.Txn)
 	// after runs when the commit is done and the cells that depend on it have run; it may be nil.
 	after func()
-	// changes are those of a source; nil for every other job.
+	// changes are the changes of a source; nil for every other job.
 	changes *changes
 	// report is set if the job only informs users about a proxy. Nothing that proxies are sent depends on such a job.
 	report bool

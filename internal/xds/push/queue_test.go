@@ -60,7 +60,7 @@ func (s sourceContent) take(b source.Batch) {
 	}
 }
 
-// drawBatch draws a batch of a source that has some content. version tells the objects of the batch from older ones.
+// drawBatch draws a batch of a source that has some content. version distinguishes the objects of the batch from older ones.
 func drawBatch(t *rapid.T, has sourceContent, version byte) source.Batch {
 	b := source.Batch{Source: "s"}
 	for range rapid.IntRange(0, 6).Draw(t, "events") {
@@ -88,7 +88,7 @@ func drawBatch(t *rapid.T, has sourceContent, version byte) source.Batch {
 	return b
 }
 
-// TestQueueIsAPrefix takes jobs at random times while random batches arrive. What was taken must at each time equal a prefix of
+// TestQueueIsAPrefix takes jobs at random times while random batches arrive. The taken events must at each time equal a prefix of
 // the source's history, and in the end all of it. The number of waiting events must be bounded by the number of objects.
 func TestQueueIsAPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -209,7 +209,7 @@ func TestReportsFillCommits(t *testing.T) {
 		{0, 0, 3}, // until the commit is full
 		{1, 1, 1}, // before the others
 		{4, 2, 1}, // as much as a commit takes, and yet one report
-		{0, 2, 1}, // what was left of them
+		{0, 2, 1}, // the rest of them
 		{0, 0, 3},
 	} {
 		for range c.arrive {

@@ -34,7 +34,7 @@ type rejectionIndex struct {
 	contents map[connected.RejectedContent]*content
 	// total is the number of rejections.
 	total int
-	// lookups has each content whose objects must be looked up once, and some content that nobody rejects any more.
+	// lookups has each content whose objects must be looked up once, and some content that no proxy rejects any more.
 	lookups []originLookup
 }
 

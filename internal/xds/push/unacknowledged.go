@@ -17,13 +17,13 @@ func (c *Connection) NoteUnacknowledged(now []protocol.Unacknowledged) {
 	}, func(work *[]protocol.Unacknowledged) (rows int) {
 		*work, rows = now, 1
 		for _, w := range now {
-			rows += rejectionRows * len(w.Names) // The lookup of the objects costs as much as that of a rejection.
+			rows += rejectionRows * len(w.Names) // The lookup of the objects costs as much as for a rejection.
 		}
 		return rows
 	})
 }
 
-// writeUnacknowledged makes the rows of a connection say what it does not acknowledge now.
+// writeUnacknowledged replaces the rows of a connection with its unacknowledged resources now.
 func (l *Loop) writeUnacknowledged(tx *store.Txn, conn *connection, now []protocol.Unacknowledged) {
 	if conn.left || conn.class == nil {
 		return

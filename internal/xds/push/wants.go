@@ -18,7 +18,7 @@ type wantChanges map[connected.ResourceKey]wantChange
 type wantChange struct {
 	// asked and dropped are set if the last event was a subscription or an unsubscription.
 	asked, dropped bool
-	// judged is set if the proxy has accepted or rejected an answer. reason is that of a rejection; empty if it accepted.
+	// judged is set if the proxy has accepted or rejected an answer. reason is the reason of a rejection; empty if it accepted.
 	judged bool
 	reason string
 }

@@ -59,7 +59,7 @@ func (q *Request) Draining() (d Draining) {
 	return d
 }
 
-// Warming reads a report of an agent. It ignores what it does not understand, because agents may be newer.
+// Warming reads a report of an agent. It ignores names that it does not understand, because agents may be newer.
 func (q *Request) Warming() (all []Warming) {
 	var types [resource.Types]Warming
 	for text := range q.Subscribed() {

@@ -60,7 +60,7 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-// FuzzWarming: whatever the names of a report are, what is read of it is bounded and in order.
+// FuzzWarming: whatever the names of a report are, the result of Warming is bounded and in order.
 func FuzzWarming(f *testing.F) {
 	f.Add(resource.Cluster.URL()+"/a", resource.Listener.URL()+"/*")
 	f.Add("type.googleapis.com//", "/")

@@ -57,7 +57,7 @@ const (
 	subscribeField = 3
 )
 
-// Request is a scanned DiscoveryRequest or DeltaDiscoveryRequest. It refers to the received bytes and decodes only what is read.
+// Request is a scanned DiscoveryRequest or DeltaDiscoveryRequest. It refers to the received bytes and decodes only the fields that are read.
 // The digest of a list of 12,000 names takes a few hundred microseconds, and the names become strings only if the digest is
 // new.
 type Request struct {

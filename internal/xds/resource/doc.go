@@ -6,7 +6,7 @@
 // maps; the first map that contains a name wins.
 //
 // Invariants: All values are immutable once made and may be shared. Equal content has an equal hash and equal bytes.
-// Nobody may write to the bytes that the package returns.
+// Callers must not write to the bytes that the package returns.
 //
 // The package starts no goroutines. It knows the form of Envoy resources and nothing about a mesh.
 package resource

@@ -73,7 +73,7 @@ func (l Layers) upper() []*Resource {
 			all = append(all, r)
 		}
 	}
-	// The sort is stable, so of equal names that of the first layer comes first, and CompactFunc keeps it.
+	// The sort is stable, so of equal names the first layer's resource comes first, and CompactFunc keeps it.
 	slices.SortStableFunc(all, func(a, b *Resource) int { return strings.Compare(a.name, b.name) })
 	return slices.CompactFunc(all, func(a, b *Resource) bool { return a.name == b.name })
 }
@@ -170,10 +170,10 @@ func (l Layers) fromEnd(i int) omap.Map[omap.Name, *Resource] {
 
 // State is everything that the proxies of one class are to have. It is immutable, and streams hold pointers to it.
 type State struct {
-	// Revision is that of the commit from which the state was computed.
+	// Revision is the revision of the commit from which the state was computed.
 	Revision store.Revision
-	// Published is when the state was handed to the streams. It is used to measure convergence; the zero time means that
-	// nobody does. It is not part of the content.
+	// Published is when the state was handed to the streams. It is used to measure convergence; the zero time means that it
+	// is not measured. It is not part of the content.
 	Published time.Time
 	Types     [Types]Layers
 }

@@ -77,7 +77,7 @@ func Hide(name string) *Resource {
 	return &Resource{name: name, hidden: true, hash: hiddenHash()}
 }
 
-// UnknownContent is a resource of which only the name is known: a client said that it has it, in a version that the server
+// UnknownContent is a resource known only by name: a client said that it has it, in a version that the server
 // does not know. It has no bytes and is never sent. It only serves as the old resource in a Diff.
 func UnknownContent(name string) *Resource {
 	return &Resource{name: name, hash: omap.Sum([]byte("gone"))}

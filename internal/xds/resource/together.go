@@ -9,7 +9,7 @@ import (
 // PieceChange is a virtual host that differs between two route configurations.
 type PieceChange = omap.Change[omap.Name, *Piece]
 
-// Together returns the changes that must wait, and those that must be made at the same time. A domain must be in exactly one
+// Together returns the changes that must wait, and the changes that must be made at the same time. A domain must be in exactly one
 // virtual host of a route configuration at all times, so changes that move a domain belong together. Removals wait, too:
 // the requests of a removed virtual host may be meant for one that waits.
 func Together(diff []PieceChange, waits func(PieceChange) bool) []PieceChange {

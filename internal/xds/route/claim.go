@@ -10,11 +10,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 )
 
-// claimKey begins the name of a header that stands for a claim of the verified token: @request.auth.claims.a.b, or
+// claimKey begins the name of a header that means a claim of the verified token: @request.auth.claims.a.b, or
 // @request.auth.claims[a][b].
 const claimKey = "@request.auth.claims"
 
-// claimMatcher matches a claim of the verified token: a value, or a list that has it. ok is false if the name is that of a header.
+// claimMatcher matches a claim of the verified token: a value, or a list that has it. ok is false if the name names a header.
 func claimMatcher(name string, m *networking.StringMatch) (_ *matcherv3.MetadataMatcher, ok bool) {
 	if len(name) < len(claimKey) || !strings.EqualFold(name[:len(claimKey)], claimKey) {
 		return nil, false

@@ -13,9 +13,9 @@ import (
 )
 
 // A service has its own addresses in each cluster, and they are domains of its virtual host. Which ones differs between clusters, so
-// the virtual hosts concerned form a layer over those of the base view, for each cluster. All others are shared.
+// the virtual hosts concerned form a layer for each cluster, over the layer of the base view. All others are shared.
 
-// Reach tells which addresses of services clients call: those of their cluster, of their IP versions.
+// Reach selects the addresses of services that clients call: addresses of their cluster and their IP versions.
 type Reach struct {
 	families mesh.Families
 	cluster  string

@@ -26,7 +26,7 @@ import (
 // view therefore remains its own, even if an older host of the overlay has it. A short name cannot remain that way: package
 // scope puts a cluster host into the overlay of each namespace that sees other declarations of its short names.
 
-// domainTable names the virtual hosts among which each domain has one owner: those of the ports of a set, or those of an
+// domainTable names the virtual hosts among which each domain has one owner: the hosts of a set's ports, or of an
 // HTTP proxy. The zero value is the base view.
 type domainTable struct {
 	setProxyKey
@@ -162,7 +162,7 @@ func (q *Queries) addressOwner(r *query.Reader, in domainTable, at service.Domai
 // maxOwners bounds how many hosts with the same address are considered.
 const maxOwners = 40
 
-// firstOwner is the host of a table that gets an address or short name, if first tells which of several candidates gets it.
+// firstOwner is the host of a table that gets an address or short name, if first chooses among several candidates.
 func (q *Queries) firstOwner(r *query.Reader, in domainTable, at service.Domain, first func(omap.Map[service.Candidate, omap.Unit]) string) string {
 	switch {
 	case !in.set.Overlay() && in.httpProxy:

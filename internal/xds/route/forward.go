@@ -52,7 +52,7 @@ func setRewrite(a *routev3.RouteAction, w *networking.HTTPRewrite, authority str
 }
 
 // weighted splits requests among the destinations with a weight. In Envoy, the Host header of a weighted cluster
-// overrides that of the route. Here the rule comes first, as it does with a single destination.
+// overrides the route's. Here the rule comes first, as it does with a single destination.
 func (b *builder) weighted(a *routev3.RouteAction, list []*networking.HTTPRouteDestination) {
 	list = withWeight(list)
 	shift := shiftOf(list)
@@ -140,7 +140,7 @@ func (b *builder) cluster(d *networking.Destination) (name string, hash []*route
 	return name, hashPolicy(t.policy, d.GetSubset(), port)
 }
 
-// target is what is known of a host that rules lead to.
+// target looks up a host that rules lead to.
 func (b *builder) target(host string) target {
 	if t, known := b.targets[host]; known || len(b.targets) == traffic.MaxTargets {
 		return t

@@ -47,8 +47,8 @@ func noRoutes() pieceChange {
 	return omap.Put(omap.Name(host.Name), encode(host.Name, host))
 }
 
-// gatewayHost is the virtual host of a host at gateways: the routes of all VirtualServices for it, in the order of precedence. Those that
-// match every request come last, so that none hides the routes of another VirtualService.
+// gatewayHost is the virtual host of a host at gateways: the routes of all VirtualServices for it, in the order of precedence. Routes
+// that match every request come last, so that none hides the routes of another VirtualService.
 func (q *Queries) gatewayHost(r *query.Reader, k gatewayHostKey) ([]*resource.Piece, bool) {
 	var routes, last []*routev3.Route
 	var port uint32

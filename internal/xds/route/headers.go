@@ -32,7 +32,7 @@ func headerOperations(h *networking.Headers) headerChanges {
 	return o
 }
 
-// then returns o followed by p. If both set the authority, that of o is used.
+// then returns o followed by p. If both set the authority, o's is used.
 func (o headerChanges) then(p headerChanges) headerChanges {
 	o.requestAdd = append(slices.Clip(o.requestAdd), p.requestAdd...)
 	o.responseAdd = append(slices.Clip(o.responseAdd), p.responseAdd...)

@@ -36,7 +36,7 @@ type virtualHostKey struct {
 	Port uint32
 	// Domains are its domains, if they differ from those in the base view.
 	Domains intern.List[string]
-	// Labels are those of the clients' labels that the host's rules match by.
+	// Labels are the clients' labels that the host's rules match.
 	Labels mesh.Labels
 	// Rules are the DestinationRules that select the clients, if they set consistent hashing.
 	Rules traffic.SelectingRules
@@ -84,20 +84,20 @@ type Queries struct {
 	// clusterHosts are the virtual hosts of a port in the base view that differ in a cluster.
 	clusterHosts query.Collection[clusterPortKey, *resource.Piece]
 	proxyHosts   httpProxyHosts
-	// Base are the route configurations of the base view, Scoped those of a set, Labelled those of clients with labels. ByCluster are
-	// those of the base view that differ in a cluster, because services have other addresses there.
+	// Base are the route configurations of the base view, Scoped of a set, Labelled of clients with labels. ByCluster are
+	// configurations of the base view that differ in a cluster, because services have other addresses there.
 	Base      query.Collection[mesh.Families, *resource.Resource]
 	ByCluster query.Collection[Reach, *resource.Resource]
 	Scoped    query.Collection[scope.Set, *resource.Resource]
 	Labelled  query.Collection[scope.LabelledClients, *resource.Resource]
-	// Sniffed, ScopedSniffed and LabelledSniffed are likewise those of ports with protocol detection at addresses of a
-	// host's own.
+	// Sniffed, ScopedSniffed and LabelledSniffed are likewise the configurations of ports with protocol detection at
+	// addresses of a host's own.
 	Sniffed         query.Collection[service.All, *resource.Resource]
 	ScopedSniffed   query.Collection[scope.Set, *resource.Resource]
 	LabelledSniffed query.Collection[scope.LabelledClients, *resource.Resource]
-	// HTTPProxies are those of the HTTP proxies of clients; see scope.HTTPProxy.
+	// HTTPProxies are the route configurations of the clients' HTTP proxies; see scope.HTTPProxy.
 	HTTPProxies query.Query[scope.LabelledClients, Map]
-	// Gateways are those of gateways, and gatewayHosts the virtual hosts of one of them.
+	// Gateways are the route configurations of gateways, and gatewayHosts the virtual hosts of one gateway.
 	Gateways     query.Collection[gateway.Proxies, *resource.Resource]
 	gatewayHosts query.Collection[gatewayTableKey, *resource.Piece]
 }
@@ -190,7 +190,7 @@ func overlayChanges(top Pieces) []pieceChange {
 	return changes
 }
 
-// configuration is the route configuration of a port. Its cost is that of the changes, not of all pieces.
+// configuration is the route configuration of a port. Its cost depends on the number of changes, not of all pieces.
 func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, changes []pieceChange, outbound settings.Outbound) []*resource.Resource {
 	name := envoy.RouteName(port)
 	// A declared host "*" already takes all requests. Envoy refuses a route configuration with a second virtual host for

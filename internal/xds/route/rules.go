@@ -19,7 +19,7 @@ type builder struct {
 	q   *Queries
 	r   *query.Reader
 	key virtualHostKey
-	// gateway is the Gateway whose requests are routed, as NAMESPACE/NAME; empty for those of sidecars.
+	// gateway is the Gateway whose requests are routed, as NAMESPACE/NAME; empty for requests of sidecars.
 	gateway string
 	// settings are set by addRules.
 	settings settings.RouteSettings

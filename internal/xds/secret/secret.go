@@ -1,9 +1,9 @@
 // Package secret answers proxies that ask the control plane for Secrets by name: "kubernetes://NAME" for a certificate with its key,
 // and "kubernetes://NAME-cacert" for the roots with which the certificates of others are verified.
 //
-// Invariants: A proxy gets Secrets only if it has shown who it is, and only those of the namespace of its service account. Those of
-// a cluster it gets only if the API server says that the account may read them; those in a folder belong to who writes the folder. What
-// is refused is decided before any Secret is read. Neither answers nor reasons of refusals have a part of another proxy's Secret.
+// Invariants: A proxy gets Secrets only if it has shown who it is, and only Secrets of the namespace of its service account. It gets
+// a cluster's Secrets only if the API server says that the account may read them; a folder's Secrets belong to its writer. Refusals
+// are decided before any Secret is read. Neither answers nor reasons of refusals have a part of another proxy's Secret.
 //
 // The package starts no goroutines.
 package secret
@@ -29,7 +29,7 @@ import (
 
 // Options say where Secrets come from.
 type Options struct {
-	// Folder is true if there is a folder of Secrets, and Kubernetes if those of the cluster of the control plane are read.
+	// Folder is true if there is a folder of Secrets, and Kubernetes if the Secrets of the cluster of the control plane are read.
 	Folder, Kubernetes bool
 }
 
@@ -37,7 +37,7 @@ type Options struct {
 type Queries struct {
 	o      Options
 	tables *state.Tables
-	// answers are the answers to what may be answered. All proxies of a namespace share them.
+	// answers are the answers to permitted requests. All proxies of a namespace share them.
 	answers query.Query[secretKey, resource.Answer]
 }
 
@@ -63,7 +63,7 @@ func Define(g *query.Graph, t *state.Tables, o Options) *Queries {
 
 // Name is what the name of a secret says.
 type Name struct {
-	// Namespace is that of the Secret; empty for that of the proxy.
+	// Namespace is the Secret's namespace; empty for the proxy's.
 	Namespace string
 	// Secret is the name of the Secret, and roots is true if its roots are asked for. Then a Secret whose own name ends with
 	// "-cacert" goes before the one with both parts.
@@ -71,10 +71,10 @@ type Name struct {
 	Roots  bool
 }
 
-// anyNamespace stands for the namespace that a name does not tell, when the rest of it is checked.
+// anyNamespace is the stand-in for the namespace that a name does not give, when the rest of the name is checked.
 const anyNamespace = "any"
 
-// ParseName parses the name of a secret. The reason says what is wrong with it; empty if it is good.
+// ParseName parses the name of a secret. The reason says why the name is invalid; empty if it is valid.
 func ParseName(name string) (n Name, reason string) {
 	rest, ok := strings.CutPrefix(name, envoy.SecretScheme)
 	if !ok {
@@ -141,7 +141,7 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name string) resource.An
 	return resource.Answer{Reason: fmt.Sprintf("there is no Secret %s/%s", who.Namespace, n.Secret)}
 }
 
-// look looks for what is asked for among the Secrets of a cluster, or in the folder. found is false if all of them are known not to
+// look looks for the Secrets that a name asks for in a cluster, or in the folder. found is false if all of them are known not to
 // exist.
 func (q *Queries) look(r *query.Reader, cluster, namespace, name string, n Name) (a resource.Answer, found bool) {
 	for _, of := range n.Secrets() {

@@ -84,7 +84,7 @@ func (w *world) permit(namespace, account string, p state.Permission) {
 	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
 }
 
-// asks makes a connected proxy ask for a secret, and returns what it gets from then on. An account of a namespace is its identity; empty
+// asks makes a connected proxy ask for a secret, and returns the last answer from then on. account, as NAMESPACE/NAME, is its identity; empty
 // if it has none.
 func (w *world) asks(id, account, name string) (last func() string) {
 	w.t.Helper()
@@ -103,7 +103,7 @@ func (w *world) asks(id, account, name string) (last func() string) {
 	return func() string { return got }
 }
 
-// show says what an answer is, with the first line of what is in it.
+// show describes an answer, with the first line of its content.
 func (w *world) show(a class.Answer, ok bool) string {
 	switch {
 	case !ok:
@@ -125,7 +125,7 @@ func (w *world) show(a class.Answer, ok bool) string {
 	return fmt.Sprintf("%s: roots %s%s", s.Name, v.TrustedCa.GetInlineBytes(), v.Crl.GetInlineBytes())
 }
 
-// request is what a proxy asks for, and the beginning of what it gets.
+// request is a proxy's request, and the beginning of the answer to it.
 type request struct{ account, name, want string }
 
 func whoGetsWhat(cert, key, other string) []request {
@@ -208,7 +208,7 @@ func TestNothingConfigured(t *testing.T) {
 	}
 }
 
-// TestRotationCost checks that another version of a Secret runs the cell of what is made of it, which all its proxies share, and the
+// TestRotationCost checks that another version of a Secret runs the cell of the answer made of it, which all its proxies share, and the
 // answers to them, and nothing else; and that a proxy whose answer is the same hears nothing.
 func TestRotationCost(t *testing.T) {
 	w := newWorld(t, secret.Options{Folder: true})
@@ -239,7 +239,7 @@ func TestRotationCost(t *testing.T) {
 	w.Check()
 }
 
-// TestProblems checks that users are told who cannot have a Secret, and why, once for each reason.
+// TestProblems checks that problems name the proxies that cannot have a Secret, and why, once for each reason.
 func TestProblems(t *testing.T) {
 	w := newWorld(t, secret.Options{Folder: true})
 	w.asks("web-0.shop", "shop/web", "kubernetes://one")

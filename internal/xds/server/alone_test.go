@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// TestAloneFor: what an agent tells of the time without a control plane is a positive time, or nothing.
+// TestAloneFor: aloneFor returns the positive duration that an agent reports, and 0 for every other value.
 func TestAloneFor(t *testing.T) {
 	for text, want := range map[string]time.Duration{"1m2.5s": time.Minute + 2500*time.Millisecond, "": 0, "-1s": 0, "long": 0} {
 		if got := aloneFor(metadata.NewIncomingContext(t.Context(), metadata.Pairs(aloneHeader, text))); got != want {

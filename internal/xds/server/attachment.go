@@ -36,7 +36,7 @@ type Attachment interface {
 	Want(t resource.Type, names, dropped []string)
 	// Refuse says that the client rejected the last answers to names. An empty reason says that it has accepted newer ones.
 	Refuse(t resource.Type, names []string, reason string)
-	// Health says that the agent of the client reports the health of its application. message tells why it is not healthy.
+	// Health says that the agent of the client reports the health of its application. message says why it is not healthy.
 	Health(healthy bool, message string)
 	// Applied reports resources that the client's Envoy has received and does not use yet, and its draining connections. It replaces the last report.
 	Applied(warming []protocol.Warming, draining protocol.Draining)

@@ -3,7 +3,7 @@ package server
 import (
 	"google.golang.org/grpc/encoding"
 
-	// The protobuf codec registers itself; other services on the same gRPC server go on using it.
+	// The protobuf codec registers itself; other services on the same gRPC server continue to use it.
 	_ "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 )

@@ -68,7 +68,7 @@ func connectionOf(ctx context.Context) *connection {
 	return &connection{conn: nopConn{}}
 }
 
-// nopConn stands for a connection that the server cannot close, because its credentials are not connectionCredentials.
+// nopConn is the placeholder for a connection that the server cannot close, because its credentials are not connectionCredentials.
 type nopConn struct{ net.Conn }
 
 func (nopConn) Close() error { return nil }
@@ -87,7 +87,7 @@ func (s *Server) transport(secure *tls.Config) credentials.TransportCredentials 
 	return connectionCredentials{credentials.NewTLS(secure), s}
 }
 
-// Inner returns what is known of the connection by its TLS.
+// Inner returns the authentication info of the connection's TLS.
 func (c *connection) Inner() credentials.AuthInfo { return c.AuthInfo }
 
 // ServerHandshake stores the connection in the authentication info of the peer.

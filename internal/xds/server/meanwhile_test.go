@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// interrupted is a stream on which something happens while a message is written.
+// interrupted is a stream that calls during while a message is written.
 type interrupted struct {
 	grpc.ServerStream
 	sent   int
@@ -101,7 +101,7 @@ func TestWriteEndsWhileStreamIsProcessed(t *testing.T) {
 
 // endingMesh ends a stream while it connects it.
 type endingMesh struct {
-	Attachment // for what is not called
+	Attachment // for the methods that are not called
 	closed     int
 }
 

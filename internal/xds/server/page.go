@@ -28,7 +28,7 @@ const pageURL = "istio.io/debug"
 type Page struct {
 	// Path is the page with its parameters, without /debug/, such as syncz?proxyID=web-1.shop.
 	Path string
-	// Caller is who asks; zero if that is not known. Address is from where, as host and port.
+	// Caller is the authenticated client; zero if it is not known. Address is its host and port.
 	Caller  identity.Caller
 	Address string
 }

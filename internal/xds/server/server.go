@@ -52,7 +52,7 @@ type Options struct {
 	// (default: never).
 	MaxConnectionAge time.Duration
 	// Admit is called before anything is read from a stream, and returns who the client is. An error ends the stream (default: all
-	// streams are admitted, and nobody is known).
+	// streams are admitted, and no client is known).
 	Admit func(ctx context.Context) (identity.Caller, error)
 	// Revoked returns an error if a certificate of the chains that TLS has verified is revoked now (default: none ever is).
 	Revoked func(chains [][]*x509.Certificate) error
@@ -296,7 +296,7 @@ func (s *Server) Streams() []Status {
 	return list
 }
 
-// drainPace is the longest time from the end of one stream to that of the next one while the server drains.
+// drainPace is the longest time between the ends of two successive streams while the server drains.
 const drainPace = 20 * time.Millisecond
 
 // Drain refuses new streams, and ends the others and their connections one after the other, so that their clients do not connect
@@ -367,10 +367,10 @@ func (s *Server) sweep(ctx context.Context) {
 	}
 }
 
-// aloneHeader is the metadata by which an agent tells for how long it could not reach any control plane.
+// aloneHeader is the metadata in which an agent reports for how long it could not reach any control plane.
 const aloneHeader = "pilot-alone-for"
 
-// aloneFor returns what the agent tells in that metadata; 0 if it does not, or nonsense.
+// aloneFor returns the duration in that metadata; 0 if there is none, or no valid one.
 func aloneFor(ctx context.Context) time.Duration {
 	for _, text := range metadata.ValueFromIncomingContext(ctx, aloneHeader) {
 		if d, err := time.ParseDuration(text); err == nil && d > 0 {

@@ -54,11 +54,11 @@ type Stream struct {
 	answers answers
 	// waited is set when the time of the core's Wait action has passed.
 	waited atomic.Bool
-	// sent is set when the message of writeAndQueue was passed to gRPC, until a worker tells the core.
+	// sent is set when the message of writeAndQueue was passed to gRPC, until a worker reports that to the core.
 	sent atomic.Bool
 	// queued is set while the stream is in a ring or a goroutine processes it.
 	queued atomic.Bool
-	// pages is set if the stream is for debug pages, and not that of a proxy.
+	// pages is set if the stream serves debug pages, not a proxy.
 	pages atomic.Bool
 	// pagesSent is the number of pages sent. Only the handler goroutine uses it.
 	pagesSent uint64
@@ -250,7 +250,7 @@ func (s *Stream) receiveOne(first bool) error {
 // queuedRequest is a request that a worker has yet to process.
 type queuedRequest struct {
 	request *protocol.Request
-	// done is closed when the request was processed; nil if nobody waits for that. The handler waits after a request that the
+	// done is closed when the request was processed; nil if no goroutine waits for it. The handler waits after a request that the
 	// core may refuse: gRPC reports the cause to the client only if the handler is not receiving.
 	done chan struct{}
 }
@@ -284,7 +284,7 @@ func (s *Stream) process(q *protocol.Request) {
 		s.step(protocol.Event{State: state})
 	}
 	s.queued.Store(false)
-	// What arrived meanwhile did not queue the stream, because queued was still set.
+	// Events that arrived during process did not queue the stream, because queued was still set.
 	if len(s.requests) > 0 || s.sent.Load() || s.waited.Load() || !s.answers.empty() || s.latest.Load() != state {
 		s.queue()
 	}
@@ -336,8 +336,8 @@ func (s *Stream) stepCore(e protocol.Event, out []protocol.Action) []protocol.Ac
 	return out
 }
 
-// writeAndQueue writes a message that may have to wait for the client, and then lets a worker tell the core. What a new client
-// is sent next takes long to work out, and the few workers of unsettled streams leave processor time to the settled ones.
+// writeAndQueue writes a message that may have to wait for the client, and then lets a worker report that to the core. The next
+// message to a new client takes long to compute, and the few workers of unsettled streams leave processor time to the settled ones.
 func (s *Stream) writeAndQueue(a protocol.Action) {
 	defer s.guard()
 	if err := s.write(a, s.written); err != nil {

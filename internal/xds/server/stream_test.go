@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// oneRequest is a stream on which one request comes.
+// oneRequest is a stream that receives one request.
 type oneRequest struct {
 	grpc.ServerStream
 	raw []byte

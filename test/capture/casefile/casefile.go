@@ -22,11 +22,11 @@ type Case struct {
 	Stack       string   // v4, v6 or dual: the addresses of the workload
 	Links       []string // eth1: a second way to the world; guest: a virtual machine behind tap0
 	Transparent bool     // the proxy's listeners are transparent
-	NoProxy     bool     // nobody listens for the proxy
+	NoProxy     bool     // no process listens for the proxy
 	UID, GID    int      // of the proxy
 	Resolv      []string // name servers
 	Users       []string // name:uid:gid, known as users and groups
-	Tools       []string // what is on PATH; empty for that of the back end
+	Tools       []string // the programs on PATH; empty for the back end's
 	Stays       bool     // do not end with a clean-up
 
 	Steps []Step

@@ -43,7 +43,7 @@ func original(fd int, peer netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])), port)
 }
 
-// answerTCP tells a caller, for every line, who it is talking to.
+// answerTCP answers every line of a caller with the role that it is talking to.
 func answerTCP(fd int, who string, peer netip.AddrPort) {
 	answer := fmt.Sprintf("%s for %s from %s\n", who, original(fd, peer), peer.Addr())
 	file := os.NewFile(uintptr(fd), "conn")

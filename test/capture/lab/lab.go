@@ -24,7 +24,7 @@ var ranges = []string{
 	"fd20::/64", "fd96::/112", "2001:db8::/32",
 }
 
-// Options say what is in a lab.
+// Options say what a lab contains.
 type Options struct {
 	Stack       string   // v4, v6 or dual
 	Links       []string // eth1, guest
@@ -33,7 +33,7 @@ type Options struct {
 	UID, GID    int // of the proxy
 }
 
-// Lab is the namespaces of one case and everybody in them.
+// Lab is the namespaces of one case and the listeners and connections in them.
 type Lab struct {
 	Pod, world, guest netns.Namespace
 	options           Options
@@ -157,7 +157,7 @@ func (l *Lab) addGuest(pod, world *strings.Builder) (err error) {
 	return errors.Join(l.guest.Sysctl(quiet), l.Pod.Sysctl(map[string]string{"ipv4/ip_forward": "1"}))
 }
 
-// Close ends everybody and forgets the namespaces.
+// Close closes all listeners, connections and namespaces.
 func (l *Lab) Close() {
 	for _, fd := range l.stop {
 		shut(fd)

@@ -27,7 +27,7 @@ var (
 	worldUDP   = []int{53, 123, 8125}
 )
 
-// party is somebody who listens. Who names the role by port.
+// party is the listeners of one user in one namespace. Function who names their role by port.
 type party struct {
 	in          netns.Namespace
 	uid, gid    int
@@ -42,7 +42,7 @@ type socket struct {
 	udp      bool
 }
 
-// people starts everybody who listens.
+// people starts all parties.
 func (l *Lab) people() error {
 	named := func(name string) func(int) string { return func(int) string { return name } }
 	parties := []party{

@@ -211,7 +211,7 @@ func (p probe) socket(kind, proto int) (int, error) {
 	return fd, nil
 }
 
-// wait polls for an event and says whether it came in time.
+// wait polls for an event and reports whether it came in time.
 func wait(fd int, events int16, deadline time.Time) bool {
 	for {
 		left := time.Until(deadline)

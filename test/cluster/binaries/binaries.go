@@ -1,10 +1,9 @@
 // Package binaries owns the programs that a test cluster runs: etcd and the Kubernetes control plane, built from the Go
 // module proxy at pinned versions.
 //
-// They lie in .tools of the repository, one folder per program and version, which appears whole or not at all: what is
-// there is complete and is not built again. Building needs nothing but Go and the module proxy. The package starts one
-// goroutine per build, for progress, and waits for it. It must import nothing but the standard library, so that
-// `make tools-cluster` on a bare machine begins with the real work.
+// They lie in .tools of the repository, one folder per program and version, which appears whole or not at all: a folder that exists is complete and
+// is not built again. Building needs nothing but Go and the module proxy. The package starts one goroutine per build, for progress, and waits for it.
+// It must import nothing but the standard library, so that `make tools-cluster` on a bare machine begins with the real work.
 package binaries
 
 import (
@@ -36,7 +35,7 @@ type set struct {
 	name, version string
 	module        string   // folder below test/cluster
 	packages      []string // one program each
-	programs      []string // what they are called
+	programs      []string // file names
 	link          []string // -X name=value
 }
 
@@ -99,7 +98,7 @@ func Find(root, elsewhere string) (Paths, error) {
 		Scheduler: found["kube-scheduler"], Kubectl: found["kubectl"]}, nil
 }
 
-// works runs a program for its version, to tell a build that came out broken while its cause is still in sight.
+// works runs a program for its version, to detect a broken build while its cause can still be seen.
 func works(ctx context.Context, path, version string) error {
 	args := []string{"--version"}
 	if filepath.Base(path) == "kubectl" {

@@ -17,7 +17,7 @@ import (
 // every is how often a build says how far it is.
 const every = 15 * time.Second
 
-// Build builds what is missing below root and tells w about it.
+// Build builds the programs that are missing below root and reports its progress to w.
 func Build(ctx context.Context, root string, w io.Writer) error {
 	for _, s := range sets() {
 		if _, err := os.Stat(s.dir(root)); err == nil {
@@ -61,7 +61,7 @@ func (s set) build(ctx context.Context, root string, w io.Writer) error {
 	return nil
 }
 
-// isThere: somebody else was faster; one build is as good as the other.
+// isThere reports whether another process has built it first; one build is as good as the other.
 func isThere(dir string) bool {
 	_, err := os.Stat(dir)
 	return err == nil
@@ -118,7 +118,7 @@ func follow(in io.Reader, program string, w io.Writer) string {
 				return strings.TrimSpace(other.String())
 			case strings.HasPrefix(line, "go: downloading "):
 			case !strings.ContainsAny(line, " :"):
-				packages++ // an import path alone: -v names what it compiles
+				packages++ // an import path alone: -v names compiled packages
 			default:
 				fmt.Fprintln(&other, line)
 			}

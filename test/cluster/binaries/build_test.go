@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRemedies: whatever keeps a build from succeeding, what is said tells what to do.
+// TestRemedies: whatever keeps a build from succeeding, the error names the remedy.
 func TestRemedies(t *testing.T) {
 	for said, want := range map[string]string{
 		"write /tmp/x: no space left on device":                                                        "disk",

@@ -12,7 +12,7 @@ import (
 // commands are programs of the system that nodes need, and the Debian packages that hold them.
 var commands = []struct{ program, debian string }{{"ip", "iproute2"}, {"iptables", "iptables"}, {"nft", "nftables"}}
 
-// Missing names the Debian packages that this machine lacks.
+// Missing names the Debian packages that are missing on this machine.
 func Missing() []string {
 	var missing []string
 	for _, c := range commands {
@@ -23,7 +23,7 @@ func Missing() []string {
 	return missing
 }
 
-// Install brings what is missing where it may and can; it says what is left to do where it may not. It is no error if it
+// Install installs missing packages where it may and can; where it may not, it prints the commands that remain. It is no error if it
 // cannot: the control plane alone runs without them.
 func Install(ctx context.Context, w io.Writer) {
 	missing := Missing()

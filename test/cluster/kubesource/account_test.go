@@ -36,8 +36,8 @@ func TestAccountSuffices(t *testing.T) {
 	}
 }
 
-// writes are the verbs that write and that the account of the control plane has, by resource, but for the statuses of Istio's objects and for questions about itself
-// that every account may ask. A resource with a name is one object of it.
+// writes are the verbs that write and that the account of the control plane has, by resource, except the statuses of Istio's objects and questions
+// about itself that every account may ask. A resource with a name is one object of it.
 var writes = map[string]string{
 	"workloadentries":               "create delete update", // of proxies that ask for one
 	"leases":                        "create",
@@ -55,7 +55,7 @@ var writes = map[string]string{
 	"subjectaccessreviews":          "create", // and so is this
 }
 
-// TestAccountWritesLittle checks that the account of the control plane may write what is listed and nothing else, and reads no more than it needs.
+// TestAccountWritesLittle checks that the control plane's account may write only the listed resources, and reads no more than it needs.
 func TestAccountWritesLittle(t *testing.T) {
 	p := on(t)
 	client, err := kubernetes.NewForConfig(p.account())

@@ -33,7 +33,7 @@ spec:
 ---`, name, more)
 }
 
-// TestAllocation: the leader, and nobody else, gives each host addresses; they stay when another replica becomes the leader and when
+// TestAllocation: only the leader gives each host addresses; they stay when another replica becomes the leader and when
 // the objects change, or a younger object names one.
 func TestAllocation(t *testing.T) {
 	p := on(t)
@@ -49,7 +49,7 @@ func TestAllocation(t *testing.T) {
 	if lines := strings.Split(strings.TrimSpace(was), "\n"); len(lines) != 2 || !strings.HasPrefix(lines[0], "first.test 240.240.") || !strings.HasPrefix(lines[1], "first.test 2001:2:") {
 		t.Errorf("the addresses are\n%s", was)
 	}
-	p.condition("serviceentry/first", "Accepted") // what is said about the object and its addresses go side by side
+	p.condition("serviceentry/first", "Accepted") // its conditions and its addresses are written side by side
 	stop()
 	two.lead("two")
 	p.until("the second leads", p.holder("two"))
@@ -68,7 +68,7 @@ func TestAllocation(t *testing.T) {
 	}
 }
 
-// TestAllocationOfFormerWriter: what was allocated before the control plane starts stays, and of two objects with one address the
+// TestAllocationOfFormerWriter: addresses allocated before the control plane starts stay, and of two objects with one address the
 // younger gets another.
 func TestAllocationOfFormerWriter(t *testing.T) {
 	p := on(t)

@@ -52,7 +52,7 @@ func (p *place) forgetful() *forgetful {
 	return f
 }
 
-// TestDoubtfulList checks that services stay that one list lacks, and go when a second list lacks them, too.
+// TestDoubtfulList checks that services missing in one list stay, and go when they are missing in a second list, too.
 func TestDoubtfulList(t *testing.T) {
 	p := on(t)
 	var services []api.Key

@@ -22,7 +22,7 @@ import (
 // link is the way between a source and the API server.
 type link struct {
 	mu sync.Mutex
-	// closed: nobody gets through, and there are no connections.
+	// closed: no client gets through, and there are no connections.
 	closed bool
 	conns  map[*linked]bool
 }
@@ -30,7 +30,7 @@ type link struct {
 // linked is a connection over a link.
 type linked struct {
 	net.Conn
-	// silent is closed when the connection falls silent: what is written is lost, and nothing can be read.
+	// silent is closed when the connection falls silent: writes are lost, and nothing can be read.
 	silent chan struct{}
 	done   chan struct{}
 	once   sync.Once
@@ -134,7 +134,7 @@ func (p *place) forget(version string) {
 	}
 }
 
-// TestCompacted: the source loses the API server while objects change and etcd is compacted, so that its watch cannot go on. It learns what
+// TestCompacted: the source loses the API server while objects change and etcd is compacted, so that its watch cannot continue. It learns what
 // has changed, and nothing else.
 func TestCompacted(t *testing.T) {
 	p := on(t)
@@ -164,8 +164,7 @@ func TestCompacted(t *testing.T) {
 	}
 }
 
-// TestSilentConnection: the connection to the API server falls silent and is never closed. The source notices, connects anew, and has lost
-// nothing.
+// TestSilentConnection: the connection to the API server falls silent and is never closed. The source notices, connects again, and has lost nothing.
 func TestSilentConnection(t *testing.T) {
 	// Connections are checked after 30 s without news; tests have no time for that.
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "2")
@@ -184,7 +183,7 @@ func TestSilentConnection(t *testing.T) {
 	}
 }
 
-// TestLargeObject: the API server takes objects of more than a megabyte, and refuses those of 10. The source takes what the API server
+// TestLargeObject: the API server takes objects of more than a megabyte, and refuses objects of 10 megabytes. The source takes what the API server
 // takes.
 func TestLargeObject(t *testing.T) {
 	p := on(t)

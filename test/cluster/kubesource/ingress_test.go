@@ -29,7 +29,7 @@ func (r *replica) served(host string) string {
 	return strings.Join(strings.Fields(text.String()), " ")
 }
 
-// serves waits until the answer about a host has a text, or lacks it if it begins with an exclamation mark.
+// serves waits until the answer about a host has a text, or does not have it if the text begins with an exclamation mark.
 func (r *replica) serves(host, want string) {
 	r.Helper()
 	want, absent := strings.CutPrefix(strings.ReplaceAll(want, "NS", r.namespace), "!")
@@ -64,8 +64,8 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
 `
 
-// TestIngress follows Ingresses and their class while they come, change and go. What others write into the status of an Ingress is no
-// work for the control plane.
+// TestIngress follows Ingresses and their class while they come, change and go. The control plane does nothing when others write the status of an
+// Ingress.
 func TestIngress(t *testing.T) {
 	p := on(t)
 	p.definitions()
@@ -116,7 +116,7 @@ func TestIngress(t *testing.T) {
 	r.serves("one.example.com", "!Ingress NS/one")
 }
 
-// TestIngressVerdicts: the API server refuses the documents that package api refuses, and accepts those that it accepts.
+// TestIngressVerdicts: the API server refuses the documents that package api refuses, and accepts the documents that the package accepts.
 func TestIngressVerdicts(t *testing.T) {
 	p := on(t)
 	for _, kind := range []string{"ingress", "ingressclass"} {

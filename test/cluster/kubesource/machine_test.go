@@ -122,13 +122,13 @@ func (v *virtual) serve() {
 	v.Cleanup(func() { _ = server.Close() })
 }
 
-// message is that of the condition of the machine.
+// message is the message of the machine's condition.
 func (v *virtual) message(name string) string {
 	return v.entry(name, ".status.conditions[?(@.type=='Healthy')].message")
 }
 
-// TestMachine: a machine with the files that pilotctl writes registers itself, and its WorkloadEntry says whether its application answers:
-// when it dies, when it returns, and what has become of it while the control plane was gone. After a reboot the machine needs no token.
+// TestMachine: a machine with the files that pilotctl writes registers itself, and its WorkloadEntry reports whether its application answers:
+// when it dies, when it returns, and its state after it changed while the control plane was gone. After a reboot the machine needs no token.
 func TestMachine(t *testing.T) {
 	v := newVirtual(t)
 	v.apply(fmt.Sprintf(machineGroup, v.port))

@@ -1,7 +1,6 @@
-// Package kubesource tests the source for Kubernetes clusters against a real API server: what it passes on, what it keeps to
-// itself, and how it lives through faults. The source has the account of manifests/rbac.yaml, and no right beyond. The package
-// holds tests only; they share one control plane without nodes and do not run side by side, because some of them stop the API
-// server.
+// Package kubesource tests the source for Kubernetes clusters against a real API server: which objects and changes it passes on and which it drops,
+// and how it lives through faults. The source has the account of manifests/rbac.yaml, and no right beyond. The package holds tests only; they share
+// one control plane without nodes and do not run side by side, because some of them stop the API server.
 package kubesource
 
 import (

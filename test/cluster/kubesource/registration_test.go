@@ -42,7 +42,7 @@ spec:
   workloadSelector: {labels: {app: shop}}
 `
 
-// deaf is a stream that ignores what it is given.
+// deaf is a stream that ignores all messages.
 type deaf struct{}
 
 func (deaf) Update(*resource.State)   {}
@@ -132,7 +132,7 @@ func TestRegistration(t *testing.T) {
 	p.until("the entry goes", func() bool { return p.entry(name, ".metadata.name") == "" })
 }
 
-// healthOf returns the health of the endpoint of a WorkloadEntry, as proxies of the replica are told.
+// healthOf returns the health of a WorkloadEntry's endpoint, as the replica sends it to proxies.
 func (r *replica) healthOf(name string) mesh.Health {
 	r.Helper()
 	found := make(chan mesh.Health, 1)
@@ -146,8 +146,8 @@ func (r *replica) healthOf(name string) mesh.Health {
 	return <-found
 }
 
-// TestRegistrationRefused: a proxy without a group, with another service account than its group, or whose entry somebody else has made
-// is not registered, and there is a Problem of the group that says why. It goes when the reason goes.
+// TestRegistrationRefused: a proxy without a group, with another service account than its group, or whose entry another writer has made is not
+// registered, and there is a Problem of the group that says why. It goes when the reason goes.
 func TestRegistrationRefused(t *testing.T) {
 	p := on(t)
 	p.definitions()
@@ -188,8 +188,8 @@ func TestRegistrationForbidden(t *testing.T) {
 	r.problem("add the rule {apiGroups: [networking.istio.io], resources: [workloadentries], verbs: [create]} to the ClusterRole")
 }
 
-// TestOrphans: the leader removes the entries of a replica that is no more, and not those whose replica lives. What a replica left behind
-// when it was started anew goes, too.
+// TestOrphans: the leader removes the entries of a replica that is no more, and not those whose replica lives. The entries that a replica left behind
+// when it was restarted go, too.
 func TestOrphans(t *testing.T) {
 	p := on(t)
 	p.definitions()

@@ -106,7 +106,7 @@ func TestRegistry(t *testing.T) {
 	s.until("the service is gone", s.lacks(service))
 }
 
-// TestRestart restarts the API server while the source watches, with changes meanwhile.
+// TestRestart restarts the API server while the source watches and objects change.
 func TestRestart(t *testing.T) {
 	p := on(t)
 	p.apply(shop)
@@ -158,7 +158,7 @@ func TestPermission(t *testing.T) {
 	node.Namespace = ""
 	s.until("the node", s.has(node))
 	s.until("the problem is resolved", not(s.problem("nodes")))
-	// Watches that are open go on without the permission. They end with the API server.
+	// Open watches continue without the permission. They end with the API server.
 	p.apply(fmt.Sprintf(role, ""))
 	p.must(p.c.RestartAPIServer(t.Context()))
 	s.until("the permission is missing again", s.problem("nodes may not be listed and watched"))

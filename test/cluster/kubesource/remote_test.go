@@ -116,7 +116,7 @@ func (p *place) describe(name string, clusters map[string][]byte) {
 	p.must(err)
 }
 
-// clusters runs the sources of both clusters, and has what they pass on in a mesh.
+// clusters runs the sources of both clusters, and puts the batches that they pass on into a mesh.
 type clusters struct {
 	*place
 	world *meshtest.World
@@ -126,7 +126,7 @@ type clusters struct {
 	news    chan struct{}
 	waiting []source.Batch
 
-	// What has been taken in.
+	// The state of the batches taken so far.
 	synced   map[string]bool
 	problems map[string]bool
 	// removals counts, by source, the batches that remove objects.
@@ -142,7 +142,7 @@ func (c *clusters) Apply(b source.Batch) {
 	c.news = make(chan struct{})
 }
 
-// take takes in what has been passed on, and returns a channel that is closed when there is more.
+// take applies the batches passed on so far, and returns a channel that is closed when there are more.
 func (c *clusters) take() <-chan struct{} {
 	c.mu.Lock()
 	batches, news := c.waiting, c.news

@@ -32,7 +32,7 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
-// elsewhere is the cluster with another namespace than that of the control plane, whose Secrets its account may not read.
+// elsewhere is the cluster with a namespace other than the control plane's, whose Secrets its account may not read.
 func (p *place) elsewhere() *place {
 	p.Helper()
 	other := *p
@@ -84,8 +84,8 @@ func (p *place) change(name string, data map[string]string) {
 	p.must(err)
 }
 
-// TestSecretsByName is what the source tells of the Secrets that it is to read: nothing of others, that there is none, what there is, what
-// remains of one that breaks, and why it may not read one.
+// TestSecretsByName: of the wanted Secrets, and of no others, the source reports absence, content, the last good content of one that breaks, and why
+// it may not read one.
 func TestSecretsByName(t *testing.T) {
 	control := on(t)
 	p := control.elsewhere()
@@ -178,7 +178,7 @@ func (c *client) Answer(list []protocol.Answer) {
 	}
 }
 
-// has waits until the proxy has a certificate under a name; an empty text stands for an answer without a resource.
+// has waits until the proxy has a certificate under a name; an empty text means an answer without a resource.
 func (c *client) has(name, cert string) {
 	c.Helper()
 	c.until(fmt.Sprintf("%s to be %.40q", name, cert), func() bool {
@@ -214,7 +214,7 @@ func (r *record) Write(b []byte) (int, error) {
 	return r.text.Write(b)
 }
 
-// String returns what was logged.
+// String returns the log.
 func (r *record) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,7 +271,7 @@ func (c *controlPlane) connect(name, account, secret string) *client {
 	return out
 }
 
-// told waits until a problem has a text.
+// told waits until the text of a problem contains the given text.
 func (c *controlPlane) told(text string) {
 	c.Helper()
 	c.until("a problem: "+text, func() bool {

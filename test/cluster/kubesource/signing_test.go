@@ -141,7 +141,7 @@ func TestPluggedSecret(t *testing.T) {
 	}
 }
 
-// TestRootsInNamespaces: each namespace gets the roots of the mesh, and what is revoked as long as there is something.
+// TestRootsInNamespaces: each namespace gets the roots of the mesh, and the revocations as long as there are any.
 func TestRootsInNamespaces(t *testing.T) {
 	p := on(t)
 	w, err := cluster.NewRoots(p.account())

@@ -42,8 +42,8 @@ type replica struct {
 	identity string
 }
 
-// replica runs a control plane until the end of the test, with the account of the control plane. It writes no statuses before
-// somebody runs its writer.
+// replica runs a control plane until the end of the test, with the account of the control plane. It writes no statuses before the test runs its
+// writer.
 func (p *place) replica() *replica {
 	p.Helper()
 	account := p.account()
@@ -174,8 +174,8 @@ spec: {hosts: [web.repaired], http: [{route: [{destination: {host: web}}]}]}
 `
 )
 
-// TestStatus: users see on an object whether it is accepted, what is wrong with it, and of which generation this is said. What the
-// control plane writes is no work for it, and conditions of others stay.
+// TestStatus: users see on an object whether it is accepted, its errors, and the generation that these describe. The control plane's own writes cause
+// no work for it, and conditions of others stay.
 func TestStatus(t *testing.T) {
 	p := on(t)
 	p.definitions()
@@ -207,7 +207,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestLeader: of two replicas one writes, and the other one goes on when it ends.
+// TestLeader: of two replicas one writes, and the other one takes over when it ends.
 func TestLeader(t *testing.T) {
 	p := on(t)
 	p.definitions()

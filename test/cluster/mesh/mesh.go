@@ -103,7 +103,7 @@ func (m *Mesh) Sample(name string) string {
 	return filepath.Join(m.root, "samples", "bookstore", filepath.FromSlash(name))
 }
 
-// Kubectl runs kubectl as the administrator and returns what it printed.
+// Kubectl runs kubectl as the administrator and returns its output.
 func (m *Mesh) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, m.Cluster.Kubectl(), append([]string{"--kubeconfig", m.Cluster.Kubeconfig()}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
@@ -192,7 +192,7 @@ func (m *Mesh) ending(ctx context.Context, pod string) bool {
 	return apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil
 }
 
-// Rejected returns an error that names what the sidecars have rejected since they started. Those of pods that end meanwhile do not count.
+// Rejected returns an error that names what the sidecars have rejected since they started. Sidecars of pods that end during the call do not count.
 func (m *Mesh) Rejected(ctx context.Context) error {
 	pods, err := m.Pods(ctx, "")
 	if err != nil {

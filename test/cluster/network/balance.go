@@ -13,7 +13,7 @@ import (
 )
 
 // balance gives every service of type LoadBalancer an address of each of its families, and takes back the address of one
-// that is no longer of that type. The status of services is the only record of what is given.
+// that is no longer of that type. The status of services is the only record of the addresses given.
 func (n *Network) balance(ctx context.Context, services []*core.Service) error {
 	taken := map[netip.Addr]bool{}
 	for _, s := range services {
@@ -48,7 +48,7 @@ func (n *Network) balance(ctx context.Context, services []*core.Service) error {
 // ingress is what a service's status should list.
 func (n *Network) ingress(s *core.Service, taken map[netip.Addr]bool) ([]core.LoadBalancerIngress, error) {
 	if s.Spec.Type != core.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil {
-		return nil, nil // another class is somebody else's
+		return nil, nil // another class is for another controller
 	}
 	has := s.Status.LoadBalancer.Ingress
 	if len(has) == max(1, len(s.Spec.IPFamilies)) {

@@ -67,7 +67,7 @@ func (n *Network) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 		size = dns.MaxMsgSize
 	}
 	answer.Truncate(size)
-	// A client that has gone away asks nobody any more.
+	// A client that has gone away waits for no answer.
 	_ = w.WriteMsg(answer)
 }
 
@@ -91,14 +91,14 @@ func (n *Network) answer(m *dns.Msg, q dns.Question) {
 	}
 }
 
-// soa tells resolvers how long they may believe that there is nothing.
+// soa sets how long resolvers may cache a negative answer.
 func (n *Network) soa() dns.RR {
 	zone := dns.Fqdn(n.o.Domain)
 	return &dns.SOA{Hdr: dns.RR_Header{Name: zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
 		Ns: "ns.dns." + zone, Mbox: "hostmaster." + zone, Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: ttl}
 }
 
-// records are those of the type that was asked for.
+// records are the records of the type that was asked for.
 func (f *found) records(q dns.Question, n *Network) []dns.RR {
 	header := func(kind uint16) dns.RR_Header {
 		return dns.RR_Header{Name: q.Name, Rrtype: kind, Class: dns.ClassINET, Ttl: ttl}

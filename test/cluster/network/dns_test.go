@@ -93,7 +93,7 @@ func TestCircularAlias(t *testing.T) {
 	}
 }
 
-// TestReachable: who is unready gets nothing; who is going away gets something only if there is nobody else.
+// TestReachable: an unready endpoint gets nothing; a terminating endpoint gets connections only if there is no other.
 func TestReachable(t *testing.T) {
 	s := service("a", "10.0.0.1", 80)
 	for _, c := range []struct {

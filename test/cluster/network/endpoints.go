@@ -45,7 +45,7 @@ func (e *endpoints) setDelay(d time.Duration) {
 	e.wake()
 }
 
-// advance applies what is due and returns how long until there is more, or 0 if nothing waits.
+// advance applies the changes that are due and returns the time until the next one is, or 0 if none waits.
 func (e *endpoints) advance(now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,10 +93,10 @@ func (e *endpoints) of(service types.NamespacedName) []*discovery.EndpointSlice 
 	return all
 }
 
-// usable says whether an endpoint takes new connections: it is ready, or the field is absent, which means the same.
+// usable reports whether an endpoint takes new connections: it is ready, or the field is absent, which means the same.
 func usable(e discovery.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
-// lastResort says whether an endpoint that is going away still serves: better than nobody.
+// lastResort reports whether a terminating endpoint still serves: better than none.
 func lastResort(e discovery.Endpoint) bool {
 	return e.Conditions.Terminating != nil && *e.Conditions.Terminating && (e.Conditions.Serving == nil || *e.Conditions.Serving)
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// found is what a name stands for. The names are those of Kubernetes' DNS-based service discovery, version 1.1.0.
+// found is the result for a name. Names follow Kubernetes' DNS-based service discovery, version 1.1.0.
 type found struct {
 	addresses []netip.Addr
 	targets   []target // of an SRV name
@@ -79,7 +79,7 @@ func findPod(label string) *found {
 	return nil
 }
 
-// findService answers for a service and what is below its name: an endpoint's host name, or _port and _protocol.
+// findService answers for a service and the names below it: an endpoint's host name, or _port and _protocol.
 func (n *Network) findService(namespace, name string, below []string) *found {
 	s := n.service(namespace, name)
 	if s == nil {
@@ -129,7 +129,7 @@ type member struct {
 	ports   map[string]uint16 // by "name/protocol", lower case
 }
 
-// members are the endpoints that DNS tells: the ready ones. Slices of services that publish the others call them ready.
+// members are the endpoints that DNS returns: the ready ones. Slices of services that publish the others call them ready.
 func (n *Network) members(s *core.Service) []member {
 	var all []member
 	for _, slice := range n.endpoints.of(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}) {
@@ -216,7 +216,7 @@ func (n *Network) port(s *core.Service, self, name, protocol string, headless bo
 	return f
 }
 
-// reverse answers who has an address: a service, or an endpoint of a headless one that has a host name.
+// reverse answers which object has an address: a service, or an endpoint of a headless one that has a host name.
 func (n *Network) reverse(name string, q dns.Question) []dns.RR {
 	if q.Qtype != dns.TypePTR {
 		return nil

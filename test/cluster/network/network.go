@@ -57,7 +57,7 @@ func New(o Options) *Network {
 	return n
 }
 
-// trim drops what nobody here reads and what is the larger part of small objects.
+// trim drops the managed fields, which this package does not read and which are the larger part of small objects.
 func trim(object any) (any, error) {
 	if m, err := meta.Accessor(object); err == nil {
 		m.SetManagedFields(nil)
@@ -75,7 +75,7 @@ func (n *Network) poke() {
 // DelayEndpoints makes services and DNS follow EndpointSlices late: a fault switch. It counts for changes that are not in force yet.
 func (n *Network) DelayEndpoints(d time.Duration) { n.endpoints.setDelay(d) }
 
-// Synced is closed when what was there at the start is in force.
+// Synced is closed when the objects that existed at the start are in force.
 func (n *Network) Synced() <-chan struct{} { return n.synced }
 
 // pause is the least time between two changes of the kernel's tables: a rolling update changes much in little time.
@@ -142,7 +142,7 @@ func (n *Network) watch() error {
 	return nil
 }
 
-// follow is the loop: apply what is due, sleep until there is more.
+// follow is the loop: apply the due changes, sleep until there are more.
 func (n *Network) follow(ctx context.Context, dns <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -176,7 +176,7 @@ func (n *Network) follow(ctx context.Context, dns <-chan error) error {
 	}
 }
 
-// update brings everything in line with what is known and returns when there will be more to do, or 0.
+// update brings everything in line with the known objects and returns when there will be more to do, or 0.
 func (n *Network) update(ctx context.Context) (time.Duration, error) {
 	retry := n.endpoints.advance(time.Now())
 	services, err := n.services.List(labels.Everything())
@@ -193,7 +193,7 @@ func (n *Network) update(ctx context.Context) (time.Duration, error) {
 	return retry, n.balance(ctx, services)
 }
 
-// replace puts next into force. If the kernel does not have what this package thinks it has, all is made anew.
+// replace puts next into force. If the kernel does not have what this package thinks it has, it makes all tables again.
 func (n *Network) replace(ctx context.Context, next *ruleset) error {
 	tx := n.tables.NewTransaction()
 	replaceRules(tx, n.current, next)

@@ -11,7 +11,7 @@ import (
 )
 
 // declare adds the part of the table that never changes while the cluster lives to a transaction, and removes a table that is
-// left from an earlier run. Base chains are not made anew later, so connections that are translated stay so through every
+// left from an earlier run. Base chains are not recreated later, so connections that are translated stay so through every
 // change.
 func (o Options) declare(tx *knftables.Transaction) {
 	tx.Add(&knftables.Table{})

@@ -76,8 +76,8 @@ func changesOfRules() []changeOfRules {
 	}
 }
 
-// TestKernelAcceptsEveryChange walks through states of a cluster in a network namespace of its own, and lets the real
-// nft list what is there at the end of each step.
+// TestKernelAcceptsEveryChange walks through states of a cluster in a network namespace of its own, and lets the real nft list the rules at the end
+// of each step.
 func TestKernelAcceptsEveryChange(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root, to make a network namespace")

@@ -23,7 +23,7 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
-// bed is two network namespaces on a bridge, which stand for pods, beside a real API server.
+// bed is two network namespaces on a bridge, which represent pods, beside a real API server.
 type bed struct {
 	*testing.T
 	c *cluster.Cluster
@@ -68,7 +68,7 @@ func (b *bed) build() {
 	}
 }
 
-// in runs the workload in a namespace, or in this one, and returns what it printed.
+// in runs the workload in a namespace, or in this one, and returns its output.
 func (b *bed) in(ns, program string, args ...string) (string, error) {
 	if ns != "" {
 		args = append([]string{"netns", "exec", ns, program}, args...)
@@ -157,7 +157,7 @@ func TestTraffic(t *testing.T) {
 	b.reach(workload)
 }
 
-// services writes two services: web, which both namespaces serve, and idle, which nobody does. It routes their addresses to the bridge.
+// services writes two services: web, which both namespaces serve, and idle, which neither serves. It routes their addresses to the bridge.
 func (b *bed) services() netip.Prefix {
 	b.Helper()
 	api := b.c.Client()

@@ -75,7 +75,7 @@ func newRuleset() *ruleset {
 	return r
 }
 
-// add translates one service. Of a port without endpoints nothing is translated: the skeleton refuses what is left.
+// add translates one service. It translates no port without endpoints: the skeleton refuses the remaining packets.
 func (r *ruleset) add(s *core.Service, endpoints []*discovery.EndpointSlice) {
 	if s.Spec.Type == core.ServiceTypeExternalName || s.Spec.ClusterIP == core.ClusterIPNone {
 		return
@@ -132,8 +132,8 @@ func addresses(s *core.Service) []netip.Addr {
 	return all
 }
 
-// reachable are the endpoints that serve a port: those that are ready or, where none is, those that are going away but
-// still serve, as kube-proxy has it.
+// reachable are the endpoints that serve a port: the ready endpoints or, where none is ready, the terminating endpoints that still serve, as
+// kube-proxy has it.
 func reachable(endpoints []*discovery.EndpointSlice, p core.ServicePort) []netip.AddrPort {
 	if ready := serving(endpoints, p, usable); len(ready) > 0 {
 		return ready

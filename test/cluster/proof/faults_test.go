@@ -34,7 +34,7 @@ metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `
 
-// TestNodeLoss: a node dies; it is found out, its pods are evicted and made anew on the other, and the service goes on.
+// TestNodeLoss: a node dies; its death is detected, its pods are evicted and recreated on the other, and the service keeps answering.
 func TestNodeLoss(t *testing.T) {
 	s := on(t)
 	s.apply(fmt.Sprintf(deployment, 4))
@@ -91,8 +91,7 @@ func nodeReady(ctx context.Context, s *stage, name string) error {
 	return fmt.Errorf("%s is not ready", name)
 }
 
-// TestAPIServerRestart: pods neither end nor restart while the API server is away, and what happened meanwhile is told
-// when it is back.
+// TestAPIServerRestart: pods neither end nor restart while the API server is away, and changes during the outage are reported when it is back.
 func TestAPIServerRestart(t *testing.T) {
 	s := on(t)
 	s.apply(fmt.Sprintf(deployment, 2))
@@ -165,7 +164,7 @@ func TestDelayedEndpoints(t *testing.T) {
 	})
 }
 
-// TestFrozenControllers: with the controllers frozen, nobody hears that a pod is gone; thawed, they catch up.
+// TestFrozenControllers: with the controllers frozen, no watcher sees that a pod is gone; thawed, they catch up.
 func TestFrozenControllers(t *testing.T) {
 	s := on(t)
 	s.apply(fmt.Sprintf(deployment, 1))

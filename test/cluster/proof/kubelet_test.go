@@ -126,7 +126,7 @@ spec:
 	}
 }
 
-// TestBadPods: what is wrong with a pod is said where people look, and what is mended recovers.
+// TestBadPods: the fault of a pod is reported where users look, and a mended pod recovers.
 func TestBadPods(t *testing.T) {
 	s := on(t)
 	waiting := func(pod, reason string) {

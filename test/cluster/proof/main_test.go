@@ -1,4 +1,4 @@
-// Package proof proves that test clusters are what they claim to be: the control plane, nodes and network together run
+// Package proof proves that test clusters work as documented: the control plane, nodes and network together run
 // what Kubernetes runs, by the real kubectl where people would use it.
 //
 // It holds tests only. They share one cluster of two nodes; each has a namespace of its own. Faults that concern all are undone by the
@@ -48,7 +48,7 @@ type stage struct {
 func on(t *testing.T) *stage {
 	t.Helper()
 	c := shared.For(t)
-	// A new name each time: the end of a namespace takes five seconds at least, for which nobody waits.
+	// A new name each time: the end of a namespace takes five seconds at least, and no test waits for it.
 	named := &core.Namespace{ObjectMeta: meta.ObjectMeta{GenerateName: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + "-"}}
 	made, err := c.Client().CoreV1().Namespaces().Create(t.Context(), named, meta.CreateOptions{})
 	if err != nil {
@@ -123,7 +123,7 @@ func poll(ctx context.Context, f func() error) error {
 	}
 }
 
-// lacks is the error of something that is not as wanted, and of why it could not be seen, if it could not.
+// lacks returns the error of an unmet expectation, joined with err, which says why it could not be observed.
 func lacks(err error, format string, args ...any) error {
 	return errors.Join(err, fmt.Errorf(format, args...))
 }
@@ -157,7 +157,7 @@ func (s *stage) within(limit time.Duration, what string, f func(context.Context)
 	}
 }
 
-// kubectl runs the real one in the test's namespace and returns what it printed.
+// kubectl runs the real one in the test's namespace and returns its output.
 func (s *stage) kubectl(args ...string) string {
 	s.Helper()
 	out, err := s.try(s.Context(), "", args...)

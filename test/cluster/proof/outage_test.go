@@ -102,7 +102,7 @@ func TestNodeDown(t *testing.T) {
 	s.conditionOf(pod, true)
 }
 
-// TestCutNetwork: a pod is taken from the network and given back. Meanwhile it is not ready, and nobody is sent to it.
+// TestCutNetwork: a pod is taken from the network and given back. While it is cut, it is not ready and gets no requests.
 func TestCutNetwork(t *testing.T) {
 	s := on(t)
 	node := s.c.Node("node-0")
@@ -131,7 +131,7 @@ func TestCutNetwork(t *testing.T) {
 	s.answers("after", true, ask)
 }
 
-// TestPause: a container's processes are stopped where they stand, and go on. A request that came meanwhile is answered late.
+// TestPause: a container's processes are frozen and resumed. A request that came while they were frozen is answered late.
 func TestPause(t *testing.T) {
 	s := on(t)
 	node := s.c.Node("node-0")

@@ -126,7 +126,7 @@ func (s *stage) runAgain(pods []string) {
 	})
 }
 
-// names are those of the pods that labels select.
+// names are the names of the pods that labels select.
 func (s *stage) names(labels string) []string {
 	s.Helper()
 	return strings.Fields(s.kubectl("get", "pods", "-l", labels, "-o", "jsonpath={.items[*].metadata.name}"))
@@ -145,7 +145,7 @@ func (s *stage) machine() []string {
 // nothing waits until the machine has nothing with one of the words that the cluster did not have without pods.
 func (s *stage) nothing(what string, words ...string) {
 	s.Helper()
-	var control []string // the control plane's processes are there all the time
+	var control []string // the control plane's processes run all the time
 	for _, line := range s.machine() {
 		if strings.HasPrefix(line, "process ") && !strings.Contains(line, " in /sys/fs/cgroup") {
 			control = append(control, line)

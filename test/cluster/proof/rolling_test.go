@@ -12,9 +12,9 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// loads are the steady callers of TestRollingUpdate: what they ask, by the name of their container. All follow the
-// service, each in a way of its own: with a connection for every request, with connections that are in use while a server
-// is told to end, and with connections that are kept.
+// loads are the steady callers of TestRollingUpdate: their arguments, by the name of their container. All follow the
+// service, each in a way of its own: with a connection for every request, with connections that are in use while a server is asked to end, and with
+// connections that are kept.
 var loads = map[string]string{
 	"fresh": `--qps=100, --workers=4, --fresh, "http://echo"`,
 	"slow":  `--qps=8, --workers=8, --fresh, "http://echo/delay/900ms"`,
@@ -41,7 +41,7 @@ func TestRollingUpdate(t *testing.T) {
 		old := strings.Fields(s.kubectl("get", "pods", "-l", "app=echo", "-o", "name"))
 		s.kubectl("set", "env", "deployment/echo", "ROLLED="+version)
 		s.kubectl("rollout", "status", "deployment/echo", "--timeout=120s")
-		// Only when it is gone can no request have been lost on an old pod; and new ones have their share meanwhile.
+		// Only when it is gone can no request have been lost on an old pod; and by then new pods have had their share.
 		s.until("the old pods to be gone", func(ctx context.Context) error {
 			now, err := s.api.CoreV1().Pods(s.namespace).List(ctx, meta.ListOptions{LabelSelector: "app=echo"})
 			if err != nil {
@@ -69,7 +69,7 @@ func (s *stage) startLoads() {
 	s.ready("load")
 }
 
-// endLoads interrupts the loads and reads what they counted.
+// endLoads interrupts the loads and reads their counts.
 func (s *stage) endLoads() {
 	s.Helper()
 	for name := range loads {

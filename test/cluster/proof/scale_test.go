@@ -33,8 +33,8 @@ metadata: {name: crowd}
 spec: {selector: {app: crowd}, ports: [{port: 80}]}
 `
 
-// TestTwoHundredPods: what 200 pods cost. The time is that of the machine, which may be busy with other packages, and has
-// a loose bound; memory and processor time of nodes that only hold them are their own.
+// TestTwoHundredPods: the cost of 200 pods. The time depends on the machine, which may be busy with other packages, and has a loose bound; memory and
+// processor time of nodes that only hold them are their own.
 func TestTwoHundredPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute")
@@ -67,7 +67,7 @@ func TestTwoHundredPods(t *testing.T) {
 	}
 }
 
-// memory is that of this process, in which the nodes run, and of the processes they keep beside those of containers.
+// memory is the memory of this process, in which the nodes run, and of the nodes' processes other than containers'.
 func memory(t *testing.T) int64 {
 	t.Helper()
 	debug.FreeOSMemory()

@@ -32,7 +32,7 @@ func TestToken(t *testing.T) {
 	if !strings.Contains(out, "ca.crt") || !strings.Contains(out, "token") || !strings.HasSuffix(strings.TrimSpace(out), s.namespace) {
 		t.Errorf("the service account's folder: %q", out)
 	}
-	// kubectl finds the API server by what every pod is told, and by its own name; it believes the certificate of both.
+	// kubectl finds the API server by the environment of every pod, and by its own name; it believes the certificate of both.
 	for name, args := range map[string]string{
 		"inside":  "[auth, whoami]",
 		"by-name": "[auth, whoami, --server=https://kubernetes.default.svc, --certificate-authority=$(D)/ca.crt, --kubeconfig=/dev/null, --token=$(TOKEN)]",

@@ -13,8 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/test/demo/tour"
 )
 
-// TestAPIServerOutage: the API server is killed and started again. Requests go on, and what is edited as soon as it is back
-// arrives.
+// TestAPIServerOutage: the API server is killed and started again. Requests continue, and an edit made as soon as it is back arrives.
 func TestAPIServerOutage(t *testing.T) {
 	s := on(t)
 	s.onlyBy("v1")
@@ -46,7 +45,7 @@ func TestAPIServerOutage(t *testing.T) {
 // changed matches the statistics of Envoy that grow when a cluster or a listener is added, replaced or removed.
 const changed = `cluster_manager\.cluster_(added|modified|removed)|listener_manager\.listener_(added|modified|removed|create_success|in_place_updated)`
 
-// held are those of all sidecars, by pod.
+// held are the counters of all sidecars, by pod.
 func (s *stage) held() map[string]map[string]int64 {
 	s.Helper()
 	pods, err := s.Pods(s.Context(), "")
@@ -70,7 +69,7 @@ func (s *stage) restarts(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// TestControlPlaneCrash: pilot-discovery is killed and started again. Requests go on, and proxies that come back are sent
+// TestControlPlaneCrash: pilot-discovery is killed and started again. Requests continue, and proxies that come back are sent
 // nothing that they have already: the first thing they get is the next edit.
 func TestControlPlaneCrash(t *testing.T) {
 	s := on(t)
@@ -145,7 +144,7 @@ func (s *stage) leader(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// TestLeaderKilled: there are two control planes, and the one that leads is killed. Requests go on, an edit arrives at all proxies, and the
+// TestLeaderKilled: there are two control planes, and the one that leads is killed. Requests continue, an edit arrives at all proxies, and the
 // other one writes the status of the edited object.
 func TestLeaderKilled(t *testing.T) {
 	s := on(t)

@@ -38,13 +38,13 @@ func (a account) id() string { return "spiffe://cluster.local/ns/" + a.namespace
 // sidecarAccount is the account of the bookstore's sidecars.
 func sidecarAccount() account { return account{mesh.Namespace, "default"} }
 
-// roots are those of a ConfigMap, which the control plane writes into each namespace.
+// roots are the root certificates of the ConfigMap that the control plane writes into each namespace.
 func (s *stage) roots(ctx context.Context, namespace string) (string, error) {
 	return s.Kubectl(ctx, "", "get", "configmap", "-n", namespace, "istio-ca-root-cert", "-o", `jsonpath={.data.root-cert\.pem}`)
 }
 
-// TestMutualTLS: sidecars have certificates of their accounts and use them between each other; two control planes share one root, of which
-// each namespace is told, also one that is made later.
+// TestMutualTLS: sidecars have certificates of their accounts and use them between each other; two control planes share one root, which each
+// namespace gets, also one that is made later.
 func TestMutualTLS(t *testing.T) {
 	s := on(t)
 	s.onlyBy("v1")

@@ -1,8 +1,7 @@
 // Package proxies tests the whole product on a Kubernetes cluster: pilot-discovery and a bookstore as pods, with a real Envoy
 // under pilot-agent in each of the bookstore's pods, while pods, the API server and the control plane come and go.
 //
-// It holds tests only. They share one cluster and one mesh, of which each leaves behind what it found, and do not run side by
-// side.
+// It holds tests only. They share one cluster and one mesh, which each test leaves as it found them, and do not run side by side.
 package proxies
 
 import (
@@ -134,7 +133,7 @@ func (s *stage) edit(w tour.Weights) {
 	s.must(err)
 }
 
-// take counts what was answered since it was called last.
+// take counts the answers since it was called last.
 func (s *stage) take() testbed.Tally {
 	t := s.load.Take()
 	s.count(t)

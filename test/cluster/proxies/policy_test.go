@@ -43,7 +43,7 @@ func TestRefusedPolicyAfterRestart(t *testing.T) {
 		}
 		return err
 	})
-	s.apply(denyExport("    when: [{key: request.headers, values: [x]}]\n")) // the key lacks the name of a header
+	s.apply(denyExport("    when: [{key: request.headers, values: [x]}]\n")) // the key has no name of a header
 	s.until("the edit to be refused", func(ctx context.Context) error {
 		page, err := s.Get(ctx, "/debug/problemz")
 		if err == nil && !strings.Contains(page, "request.headers") {
@@ -70,7 +70,7 @@ func holdsPolicies(lines string) bool {
 	return false
 }
 
-// denies returns an error while a proxy of reviews lacks the rule about the path of denyExport.
+// denies returns an error while a proxy of reviews does not have the rule about the path of denyExport.
 func (s *stage) denies(ctx context.Context) error {
 	pods, err := s.Pods(ctx, "reviews")
 	for _, p := range pods {

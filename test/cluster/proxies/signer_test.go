@@ -81,8 +81,8 @@ func (s *stage) issued(right func(by string) bool) {
 	})
 }
 
-// TestSigner moves a running mesh from the authority of the control plane to a signer of the cluster, as manifests/signer.yaml tells, and
-// back. No request is lost on the way.
+// TestSigner moves a running mesh from the authority of the control plane to a signer of the cluster, as manifests/signer.yaml describes, and back.
+// No request is lost on the way.
 func TestSigner(t *testing.T) {
 	s := on(t)
 	s.busy(1, "")

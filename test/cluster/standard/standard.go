@@ -15,7 +15,7 @@ import (
 // Images makes images that pods may name beside the usual ones, for the repository at root.
 type Images func(ctx context.Context, root string) (podrunner.Images, error)
 
-// Start starts a cluster with the repository's programs. Whoever calls it closes the cluster.
+// Start starts a cluster with the repository's programs. The caller closes the cluster.
 func Start(ctx context.Context, o cluster.Options, more ...Images) (*cluster.Cluster, error) {
 	root, err := binaries.Root()
 	if err != nil {

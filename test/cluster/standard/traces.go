@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster"
 )
 
-// Traces are what a cluster has on the machine: what must be gone when it is closed.
+// Traces are everything that a cluster has on the machine, which is to be gone when it is closed.
 type Traces struct {
 	devices    string // what their names begin with
 	dir        string
@@ -81,7 +81,7 @@ func descendants(of int) []int {
 	return all
 }
 
-// Left gives the kernel time to end threads and namespaces, and lists what is there after that.
+// Left gives the kernel time to end threads and namespaces, and lists what remains after that.
 func (t Traces) Left(ctx context.Context) []string {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -98,13 +98,12 @@ func (t Traces) Left(ctx context.Context) []string {
 	}
 }
 
-// Left waits until nothing is left of a cluster whose process has ended, by its devices and its folder, and returns what
-// is there when ctx ends.
+// Left waits until nothing is left of a cluster whose process has ended, by its devices and its folder, and returns what remains when ctx ends.
 func Left(ctx context.Context, devices, dir string) []string {
 	return Traces{devices: devices, dir: dir}.Left(ctx)
 }
 
-// left lists what is still there.
+// left lists what remains.
 func (t Traces) left() []string {
 	var all []string
 	if _, err := os.Stat(t.dir); err == nil {

@@ -28,7 +28,7 @@ type Checker struct {
 	seen map[[sha256.Size]byte]*opened
 }
 
-// opened is what is known of one content.
+// opened is the result of decoding one content.
 type opened struct {
 	message proto.Message
 	name    string

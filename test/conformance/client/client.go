@@ -17,7 +17,7 @@ import (
 // Answer is what a client does with a response.
 type Answer uint8
 
-// The answers. Hold is to say nothing, though the content is taken in.
+// The answers. Hold is to send no answer, though the content is stored.
 const (
 	Ack Answer = iota
 	Hold
@@ -49,7 +49,7 @@ type Options struct {
 // Client is one ADS stream and what its client knows.
 type Client struct {
 	Options
-	// Log has every response taken in, in order.
+	// Log has every response processed, in order.
 	Log []*Response
 	// Faults are what the server did that it may never do.
 	Faults []Fault
@@ -200,7 +200,7 @@ func (c *Client) Next(ctx context.Context) (*Response, error) {
 	}
 }
 
-// Poll takes in what has arrived already.
+// Poll processes the responses that have arrived already.
 func (c *Client) Poll() error {
 	for {
 		raw, err := c.inbox.take()
@@ -217,7 +217,7 @@ func (c *Client) Poll() error {
 	}
 }
 
-// Await takes in responses until the condition holds.
+// Await processes responses until the condition holds.
 func (c *Client) Await(ctx context.Context, cond func() bool) error {
 	for !cond() {
 		if _, err := c.Next(ctx); err != nil {
@@ -227,7 +227,7 @@ func (c *Client) Await(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// End takes in responses until the server ends the stream, and returns the error it ends with: io.EOF if there is none.
+// End processes responses until the server ends the stream, and returns the error it ends with: io.EOF if there is none.
 func (c *Client) End(ctx context.Context) (error, error) {
 	for {
 		_, err := c.Next(ctx)
@@ -296,5 +296,5 @@ func (c *Client) Versions(t Type) map[string]string {
 // Accepted is the version_info the client acknowledged last (State-of-the-World).
 func (c *Client) Accepted(t Type) string { return c.types[t].accepted }
 
-// Nonce is that of the last response of a type.
+// Nonce is the nonce of the last response of a type.
 func (c *Client) Nonce(t Type) string { return c.types[t].nonce }

@@ -5,7 +5,7 @@ import "fmt"
 // rawCodec sends and receives messages as bytes: *[]byte to receive into, []byte to send.
 type rawCodec struct{}
 
-// Name is that of the protobuf codec: what is on the wire is protobuf, or claims to be.
+// Name is the name of the protobuf codec: the bytes on the wire are protobuf, or claim to be.
 func (rawCodec) Name() string { return "proto" }
 
 // Marshal passes bytes on.

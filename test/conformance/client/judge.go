@@ -49,7 +49,7 @@ func (c *Client) take(raw []byte) (*Response, error) {
 	return r, c.ended(c.acknowledge(r))
 }
 
-// pick takes in what is not refused of a response, and rejects it if there is something refused.
+// pick stores the resources of a response that are not refused, and rejects it if one is refused.
 func (c *Client) pick(r *Response) error {
 	var refused []string
 	kept := *r
@@ -82,7 +82,7 @@ func (c *Client) pick(r *Response) error {
 	return c.Reject(r, fmt.Sprintf("Error adding/updating %s(s) %s: refused by the test", r.Type, strings.Join(refused, ", ")))
 }
 
-// ended lets the error of a stream that is over pass: what had arrived before is taken in, and then Next says so.
+// ended lets the error of a stream that is over pass: responses that arrived before are processed, and then Next returns the error.
 func (c *Client) ended(err error) error {
 	if errors.Is(err, ErrEnded) {
 		return nil
@@ -94,7 +94,7 @@ func (c *Client) blame(rule, format string, args ...any) {
 	c.Faults = append(c.Faults, Fault{rule, fmt.Sprintf(format, args...)})
 }
 
-// judge checks what must be so of any response.
+// judge checks the rules for every response.
 func (c *Client) judge(r *Response) {
 	kind := r.URL
 	if r.Known {
@@ -173,7 +173,7 @@ func (c *Client) install(r *Response) {
 		delete(c.warming, n)
 	}
 	for _, res := range r.Resources {
-		// What was dropped meanwhile may still have been on its way.
+		// A resource dropped since may still have been on its way.
 		if !c.Covers(r.Type, res.Name) {
 			continue
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
-// script is a server that says what it is told, whatever it is asked.
+// script is a server that sends its given responses, whatever the requests.
 type script struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	delta []*discoveryv3.DeltaDiscoveryResponse
@@ -163,7 +163,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsSotW: what is different in State-of-the-World.
+// TestFaultsSotW: the faults that differ in State-of-the-World.
 func TestFaultsSotW(t *testing.T) {
 	cluster := pack(t, &clusterv3.Cluster{Name: "c"})
 	wrapped := pack(t, &discoveryv3.Resource{Name: "c", Resource: cluster, Ttl: durationpb.New(time.Second)})

@@ -13,7 +13,7 @@ type Request struct {
 	URL  string
 	Node *corev3.Node
 
-	// Nonce is that of the response answered to; Reason, if not empty, makes the answer a rejection.
+	// Nonce is the nonce of the response answered to; Reason, if not empty, makes the answer a rejection.
 	Nonce, Reason string
 
 	// Names is the whole list of names, Version the one the client accepted last (State-of-the-World).

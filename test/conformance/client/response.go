@@ -39,8 +39,7 @@ type Response struct {
 	Removed      []string // as it says (delta)
 	Size         int
 
-	// What it means for the client: new or changed, sent though equal to what it had, taken away (in
-	// State-of-the-World by absence).
+	// The effect on the client: new or changed, sent though equal to the present resource, taken away (in State-of-the-World by absence).
 	Put, Again, Gone []string
 	Answer           Answer
 }
@@ -76,7 +75,7 @@ func (r *Response) Get(name string) *Resource {
 	return nil
 }
 
-// decode reads a response off the wire. Its resources are opened by the checker, which remembers what it has seen.
+// decode reads a response off the wire. Its resources are opened by the checker, which remembers the contents that it has seen.
 func decode(v Variant, raw []byte, checker *Checker) (*Response, []Fault, error) {
 	r := &Response{Size: len(raw), At: time.Now()}
 	var faults []Fault
@@ -112,7 +111,7 @@ func decode(v Variant, raw []byte, checker *Checker) (*Response, []Fault, error)
 	return r, faults, nil
 }
 
-// open fills in what is inside the resource.
+// open decodes the content of the resource.
 func (r *Resource) open(a *anypb.Any, checker *Checker) []Fault {
 	if a == nil {
 		return []Fault{fault("content/valid", "a resource is empty")}

@@ -23,7 +23,7 @@ func (c *Client) Change(t Type, add, drop []string) error {
 	return c.Send(c.State(t))
 }
 
-// State is the request that says where a State-of-the-World client stands in a type.
+// State is the request with the present state of a State-of-the-World client in a type.
 func (c *Client) State(t Type) Request {
 	s := &c.types[t]
 	return Request{URL: t.URL(), Names: s.names, Version: s.accepted, Nonce: s.nonce}
@@ -48,7 +48,7 @@ func (c *Client) Adopt(t Type, held map[string]*Resource) {
 // Note keeps the books on names that a request of the test's own making asks for.
 func (c *Client) Note(t Type, names ...string) { c.note(t, names, nil) }
 
-// note keeps the books on what is asked for.
+// note records the subscriptions.
 func (c *Client) note(t Type, add, drop []string) {
 	s := &c.types[t]
 	switch {
@@ -71,7 +71,7 @@ func (c *Client) note(t Type, add, drop []string) {
 		return
 	}
 	s.names = slices.DeleteFunc(s.names, func(n string) bool { return !s.now[n] })
-	for n := range s.held { // who drops a name forgets what it was, except where a wildcard may still cover it
+	for n := range s.held { // dropping a name removes its resource, except where a wildcard may still cover it
 		if !c.Covers(t, n) {
 			delete(s.held, n)
 		}
@@ -117,7 +117,7 @@ func (c *Client) Reject(r *Response, reason string) error {
 	return c.Send(q)
 }
 
-// follow asks for what the clusters or listeners held now refer to, and drops what they do not any more.
+// follow subscribes to the names that the clusters or listeners held now refer to, and drops the others.
 func (c *Client) follow(t Type) error {
 	var want []string
 	wanted := map[string]bool{}

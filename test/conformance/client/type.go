@@ -48,7 +48,7 @@ const (
 	SotW
 )
 
-// String is the variant as it stands in the names of tests.
+// String is the variant as written in the names of tests.
 func (v Variant) String() string { return [...]string{"delta", "sotw"}[v] }
 
 // Method is the gRPC method that serves the variant.
@@ -56,5 +56,5 @@ func (v Variant) Method() string {
 	return "/envoy.service.discovery.v3.AggregatedDiscoveryService/" + [...]string{"DeltaAggregatedResources", "StreamAggregatedResources"}[v]
 }
 
-// Star is the name that stands for everything.
+// Star is the wildcard name.
 const Star = "*"

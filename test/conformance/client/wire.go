@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Wire is an HTTP/2 connection on which nothing happens by itself, except that settings and pings are answered. It
+// Wire is an HTTP/2 connection that does nothing by itself, except that settings and pings are answered. It
 // never grants the server more to send than it was opened with.
 type Wire struct {
 	conn   net.Conn
@@ -92,7 +92,7 @@ func (w *Wire) read() {
 func (w *Wire) over(stream uint32) {
 	select {
 	case w.reset <- stream:
-	default: // nobody counts so many
+	default: // no test counts so many
 	}
 }
 

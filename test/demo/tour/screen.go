@@ -27,7 +27,7 @@ func Main(run func(ctx context.Context, ci bool, out *Screen) error) {
 	}
 }
 
-// Screen prints lines, of which the last may still change if it is a terminal.
+// Screen prints lines. The last line may still change if it is a terminal.
 type Screen struct {
 	w        io.Writer
 	terminal bool

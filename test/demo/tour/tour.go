@@ -2,7 +2,7 @@
 // run; and then how the user's own edits come to the proxies.
 //
 // What runs, and how it is edited, is a Bookstore: on this machine for `make demo`, on a Kubernetes cluster for
-// `make demo-cluster`. The only goroutines are those of the load, which ends with Stop.
+// `make demo-cluster`. The only goroutines belong to the load, which ends with Stop.
 package tour
 
 import (
@@ -33,7 +33,7 @@ type Bookstore interface {
 	Edited() (since time.Time, edited bool)
 	// Problems are what the control plane has to say about the configuration.
 	Problems(ctx context.Context) ([]string, error)
-	// Control looks after the control plane. It returns what is new about it as lines for the screen.
+	// Control looks after the control plane. It returns its news as lines for the screen.
 	Control(ctx context.Context) (news []string, err error)
 	// Rejected returns an error if a proxy has rejected something.
 	Rejected(ctx context.Context) error
@@ -43,7 +43,7 @@ type Bookstore interface {
 type Tour struct {
 	*Screen
 	Bookstore
-	// What is what the user edits, such as "file".
+	// What names the thing that the user edits, such as "file".
 	What string
 	// Questions are what pilotctl, the program at Pilotctl, can be asked about the bookstore.
 	Questions []Question
@@ -80,7 +80,7 @@ const customers = 4 // how many ask at a time
 // patience is how long an edit may take on the slowest of machines.
 const patience = 20 * time.Second
 
-// Picture draws who calls whom.
+// Picture draws which service calls which.
 func (s *Screen) Picture() {
 	s.Line("")
 	s.Line("   you ──▶ shop ──┬──▶ catalog")
@@ -138,7 +138,7 @@ func Visit(ctx context.Context, client *http.Client, shop string) (string, error
 	return "", errors.New("no reviews on the page")
 }
 
-// Weights are those of the versions, in percent.
+// Weights are the weights of the versions, in percent.
 type Weights [3]int
 
 func (w Weights) String() string { return fmt.Sprintf("%d/%d/%d", w[0], w[1], w[2]) }
@@ -194,7 +194,7 @@ func acknowledged(x testbed.Settled) string {
 
 // observe counts answers for a while, shows them as they come, and compares them with the weights.
 func (t *Tour) observe(ctx context.Context, w Weights, took string) error {
-	t.count(t.load.Take()) // what was answered before the edit was acknowledged belongs to no row
+	t.count(t.load.Take()) // answers before the edit was acknowledged belong to no row
 	all := testbed.Tally{Answers: map[string]int{}}
 	for range 10 {
 		if err := pause(ctx, 200*time.Millisecond); err != nil {

@@ -28,7 +28,7 @@ func (t *Tour) Next(where, pilotctl string, hints []Hint) {
 	t.header(t.What)
 }
 
-// Watch goes on counting, and says how long the user's own edits take, until ctx ends.
+// Watch continues to count, and says how long the user's own edits take, until ctx ends.
 func (t *Tour) Watch(ctx context.Context) error {
 	look, rows := time.NewTicker(2*time.Millisecond), time.NewTicker(t.interval())
 	defer look.Stop()
@@ -76,12 +76,12 @@ func (t *Tour) interval() time.Duration {
 	return 10 * time.Second
 }
 
-// settle waits for the proxies to take the user's edit, prints what is wrong with it, and tells how that went.
+// settle waits for the proxies to take the user's edit, prints its problems, and returns the outcome.
 func (t *Tour) settle(ctx context.Context, since time.Time) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	settled, err := t.Settled(ctx, since)
-	problems, _ := t.Problems(context.WithoutCancel(ctx)) // none if it is gone, which is told elsewhere
+	problems, _ := t.Problems(context.WithoutCancel(ctx)) // none if it is gone, which is reported elsewhere
 	for _, p := range problems[:min(len(problems), 5)] {
 		t.Line("  " + t.In(red, p))
 	}

@@ -98,7 +98,7 @@ func (s secrets) secret(name string) (*tlsv3.Secret, error) {
 	}}, nil
 }
 
-// application stands for all workloads: it speaks HTTP or echoes lines, in plain text or over TLS, as the client begins. A request is
+// application plays all workloads: it speaks HTTP or echoes lines, in plain text or over TLS, as the client begins. A request is
 // answered with its path.
 type application struct{ certificate tls.Certificate }
 
@@ -132,7 +132,7 @@ func (a application) serve(c net.Conn) {
 	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n%sX-Path: %s\r\nContent-Length: 0\r\n\r\n", asked, path)
 }
 
-// begun is a connection of which something was read already.
+// begun is a connection whose first bytes were read already.
 type begun struct {
 	net.Conn
 	in io.Reader
@@ -283,7 +283,7 @@ func run(t *testing.T, dir string, bootstrap []byte) {
 	defer cancel()
 	err = testbed.Until(ctx, "Envoy to be live", func(ctx context.Context) error {
 		if !p.Running() {
-			return nil // Alive tells
+			return nil // Alive returns the error
 		}
 		q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://admin/ready", http.NoBody)
 		if err != nil {

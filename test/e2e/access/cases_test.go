@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/test/exam/pki"
 )
 
-// The environment of the exam, as test/exam/FORMAT.md tells it: the address of the workload, that of clients, and a URL of the key set.
+// The environment of the exam, as test/exam/FORMAT.md describes it: the address of the workload, the address of clients, and a URL of the key set.
 const (
 	workloadIP = "10.76.0.2"
 	clientIP   = "10.76.0.1"

@@ -33,7 +33,7 @@ var (
 	each = flag.Int("requests", 12, "how many requests are sent to each of them")
 )
 
-// settings are mesh settings with different normalisation of paths. Each is that of a part of the workloads.
+// settings are mesh settings with different normalisation of paths. Each applies to a part of the workloads.
 func settings() []string {
 	const common = `
 trustDomain: cluster.local
@@ -102,7 +102,7 @@ func (g generator) generate(t *testing.T, number int) (list []*subject) {
 type client struct {
 	keys *pki.Material
 	mu   sync.Mutex
-	// certificates are those of clients by their identities.
+	// certificates are the clients' certificates by identity.
 	certificates map[string]tls.Certificate
 }
 
@@ -125,7 +125,7 @@ type outcome struct {
 	// reached is true if the application got it, with the path that it saw. asked is true if the authorizer was asked before.
 	reached, asked bool
 	path           string
-	// status is that of the answer; 0 if the connection was closed.
+	// status is the status of the answer; 0 if the connection was closed.
 	status int
 	detail string
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/pilotmesh/pilot/test/exam/pki"
 )
 
-// The ports of every generated workload: for HTTP, for bytes, and for what is detected.
+// The ports of every generated workload: for HTTP, for TCP, and with a detected protocol.
 const (
 	httpPort, tcpPort, anyPort = 18080, 18081, 18082
 	provider                   = "asker"
 )
 
-// generator makes policies and requests at random. What it chooses from is small, so that rules and requests often meet.
+// generator makes policies and requests at random. It chooses from few values, so that rules and requests often match.
 type generator struct {
 	*rand.Rand
 	keys *pki.Material

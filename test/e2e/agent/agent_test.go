@@ -31,7 +31,7 @@ func TestEnvoyTakesEveryBootstrap(t *testing.T) {
 	}
 }
 
-// TestLife is a good one: not ready, ready, serving, told to end with a request under way, gone.
+// TestLife is a good one: not ready, ready, serving, asked to end with a request under way, gone.
 func TestLife(t *testing.T) {
 	for _, node := range []testbed.Node{{}, {SotW: true}} {
 		t.Run(node.Variant(), func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestAgentIsKilled(t *testing.T) {
 	b.ends(a, -1)
 }
 
-// TestOrders: /drain sends clients elsewhere while everything goes on; /quitquitquit ends the agent.
+// TestOrders: /drain sends clients elsewhere while everything keeps running; /quitquitquit ends the agent.
 func TestOrders(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -280,7 +280,7 @@ func (b *bed) post(a *testbed.Agent, path string) {
 	}
 }
 
-// TestEnvoyIsToldToQuit by somebody else: that is an end like any other.
+// TestEnvoyIsToldToQuit by another program: that is an end like any other.
 func TestEnvoyIsToldToQuit(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -330,7 +330,7 @@ func TestWaitAndRequest(t *testing.T) {
 	}
 }
 
-// TestCommandLine: what is wrong is told with its remedy, by exit codes too.
+// TestCommandLine: errors are reported with their remedy, by exit codes too.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", ":0")

@@ -32,7 +32,7 @@ import (
 )
 
 // TestWithoutEnvoy: with DISABLE_ENVOY the agent runs for a program whose gRPC library is its own data plane. The library reads the
-// bootstrap that the agent has written, asks the control plane through the agent, and calls the service that it is told of.
+// bootstrap that the agent has written, asks the control plane through the agent, and calls the service that it is sent.
 func TestWithoutEnvoy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

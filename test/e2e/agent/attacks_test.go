@@ -28,7 +28,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// denials are the policies of the attacked service beside those of rotated, by which only the account app may call it.
+// denials are the policies of the attacked service beside the policies of rotated, by which only the account app may call it.
 const denials = `---
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -168,7 +168,7 @@ func forgeries(t *testing.T, id string) (forged, own tls.Certificate) {
 	return forged, own
 }
 
-// TestAttacks: who calls past the sidecar of a client, straight at that of a server, gets no further than the policies say.
+// TestAttacks: a client that bypasses its own sidecar and calls the server's sidecar directly gets no further than the policies allow.
 func TestAttacks(t *testing.T) {
 	a := attack(t)
 	app, thief := a.identity("app"), a.identity("thief")

@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// TestStatisticsAreSent to a statsd server and to a metrics service; the latter is told which proxy they are from.
+// TestStatisticsAreSent to a statsd server and to a metrics service; the latter learns which proxy they are from.
 func TestStatisticsAreSent(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -49,7 +49,7 @@ func TestStatisticsAreSent(t *testing.T) {
 	}
 }
 
-// metricsService is a gRPC service for Envoy's statistics. It tells the first proxy that sent any.
+// metricsService is a gRPC service for Envoy's statistics. It reports the first proxy that sent any.
 type metricsService struct {
 	metricsv3.UnimplementedMetricsServiceServer
 
@@ -82,7 +82,7 @@ func (s *metricsService) StreamMetrics(stream metricsv3.MetricsService_StreamMet
 	}
 	select {
 	case s.senders <- m.GetIdentifier().GetNode().GetId():
-	default: // somebody has told before
+	default: // the first proxy is recorded already
 	}
 	<-stream.Context().Done()
 	return nil

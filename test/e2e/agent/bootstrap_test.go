@@ -194,7 +194,7 @@ func content(a *txtar.Archive, part string) string {
 	return ""
 }
 
-// difference returns what was removed and added, with the lines around.
+// difference returns the removed and added lines, with the lines around.
 func difference(t *testing.T, from, to string) string {
 	t.Helper()
 	text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: difflib.SplitLines(from), B: difflib.SplitLines(to), Context: 4})

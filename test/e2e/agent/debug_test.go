@@ -29,7 +29,7 @@ func TestDebugPages(t *testing.T) {
 	b.ready(b.certified("other"), testbed.Node{Name: "other"})
 
 	run := func(program string, args ...string) string {
-		out, _ := exec.CommandContext(t.Context(), program, args...).CombinedOutput() // what it says tells whether it failed
+		out, _ := exec.CommandContext(t.Context(), program, args...).CombinedOutput() // the output shows whether it failed
 		return string(out)
 	}
 	request := func(page string) string {

@@ -32,7 +32,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// application is the user of the application. What it sends is redirected, and nothing else is.
+// application is the user of the application. Only its packets are redirected.
 const application = 4242
 
 // redirect is what the capture of traffic does for the application: names go to the agent, and connections to Envoy.
@@ -107,7 +107,7 @@ status: {addresses: [{host: %[1]s.example.com, value: %[3]s}]}
 	}
 }
 
-// run runs a program in Python as the application, and returns what it prints.
+// run runs a program in Python as the application, and returns its output.
 func (b *bed) run(ctx context.Context, program string, args ...string) (string, error) {
 	// It becomes the application's user when all modules are loaded, because that user may not read them everywhere.
 	program = fmt.Sprintf("import encodings.idna, os, socket, sys, urllib.request\nos.setuid(%d)\n", application) + program

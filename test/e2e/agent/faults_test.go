@@ -51,7 +51,7 @@ func (r *restartable) noMemory() {
 	}
 }
 
-// TestEnvoyIsSuspended: probes are told within a second that Envoy does not answer, and why. When it goes on, everything is as before.
+// TestEnvoyIsSuspended: probes report within a second that Envoy does not answer, and why. When it resumes, everything is as before.
 func TestEnvoyIsSuspended(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -81,7 +81,7 @@ func TestEnvoyIsSuspended(t *testing.T) {
 	}
 }
 
-// TestAgentIsKilledInHotRestart: neither of two Envoys is left. The next agent removes what they have left behind.
+// TestAgentIsKilledInHotRestart: neither of two Envoys is left. The next agent removes the files that they have left behind.
 func TestAgentIsKilledInHotRestart(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -109,7 +109,7 @@ func TestAgentIsKilledInHotRestart(t *testing.T) {
 	a.noMemory()
 }
 
-// TestEndWithManyRequests: those under way at SIGTERM are answered within the drain time, also those of an Envoy that is being replaced.
+// TestEndWithManyRequests: requests under way at SIGTERM are answered within the drain time, also by an Envoy that is being replaced.
 func TestEndWithManyRequests(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -138,7 +138,7 @@ func TestEndWithManyRequests(t *testing.T) {
 	b.ends(a.Agent, 0)
 }
 
-// TestMinimumDrain: with EXIT_ON_ZERO_ACTIVE_CONNECTIONS and no connection, the end still takes MINIMUM_DRAIN_DURATION. Those who are not told
+// TestMinimumDrain: with EXIT_ON_ZERO_ACTIVE_CONNECTIONS and no connection, the end still takes MINIMUM_DRAIN_DURATION. Clients that have not learned
 // yet that the workload ends may open one.
 func TestMinimumDrain(t *testing.T) {
 	b := newBed(t)
@@ -156,7 +156,7 @@ func TestMinimumDrain(t *testing.T) {
 	}
 }
 
-// TestDrainIsForInboundClients: after /drain, clients that call the workload are asked to connect elsewhere, and go on to be served. The
+// TestDrainIsForInboundClients: after /drain, clients that call the workload are asked to connect elsewhere, and continue to be served. The
 // workload's own calls are not concerned.
 func TestDrainIsForInboundClients(t *testing.T) {
 	b := newBed(t)

@@ -70,7 +70,7 @@ func (h *handmade) put(typeURL, name string, body *anypb.Any) {
 	h.changed = make(chan struct{})
 }
 
-// state is what there is of a type, and a channel that is closed when that changes.
+// state is the resources of a type, and a channel that is closed when that changes.
 func (h *handmade) state(typeURL string) ([]*discoveryv3.Resource, int, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

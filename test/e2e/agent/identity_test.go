@@ -41,7 +41,7 @@ func TestCertified(t *testing.T) {
 	}
 }
 
-// TestNotCertified: an agent without a token says what is missing.
+// TestNotCertified: an agent without a token names the missing token.
 func TestNotCertified(t *testing.T) {
 	b := newBed(t)
 	b.TLSOnly()
@@ -51,7 +51,7 @@ func TestNotCertified(t *testing.T) {
 	b.says(b.agent(o, testbed.Node{}), "pilotctl token create")
 }
 
-// TestOtherAccount: an agent that claims to be of another service account than that of its token says so.
+// TestOtherAccount: an agent that claims to be of another service account than its token's reports it.
 func TestOtherAccount(t *testing.T) {
 	b := newBed(t)
 	b.TLSOnly()
@@ -99,7 +99,7 @@ func (b *bed) log(a *testbed.Agent) string {
 	return text
 }
 
-// shown is how many times an agent has connected and shown a certificate or token; an empty text stands for both.
+// shown is how many times an agent has connected and shown a certificate or token; an empty text counts both.
 func (b *bed) shown(a *testbed.Agent, what string) int {
 	b.Helper()
 	return strings.Count(b.log(a), "shows="+what)

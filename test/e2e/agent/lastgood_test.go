@@ -92,8 +92,8 @@ func alone(t *testing.T, sotw, secure bool) *lonely {
 	return l
 }
 
-// TestLastKnownGood: while there is no control plane, Envoy is started anew, and so is the agent, and the application is reached. When it
-// is back, what it has changed meanwhile arrives.
+// TestLastKnownGood: while there is no control plane, Envoy and the agent are restarted, and the application is reached. When it is back, the changes
+// of that time arrive.
 func TestLastKnownGood(t *testing.T) {
 	for name, c := range map[string]struct{ sotw, secure bool }{"delta": {}, "whole state": {sotw: true}, "over TLS": {secure: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -116,7 +116,7 @@ func (b *bed) serve() {
 	b.Cleanup(b.Discovery.Stop)
 }
 
-// options are what agents are run with: the end does not take longer than it must.
+// options are the options that agents run with: the end does not take longer than it must.
 func options(args ...string) testbed.AgentOptions {
 	return testbed.AgentOptions{Binary: agentBinary, Envoy: envoyBinary, Args: append([]string{"--terminationDrainDuration=10ms"}, args...)}
 }
@@ -212,11 +212,11 @@ func (b *bed) answers() {
 	})
 }
 
-// backend answers at once, or holds requests back while told to.
+// backend answers at once, or holds requests back between holdBack and release.
 type backend struct {
 	port    int
 	arrived chan struct{}      // one for each request held back
-	hold    chan chan struct{} // holds one: nil if nothing is held back, else what is waited for
+	hold    chan chan struct{} // holds one: nil if nothing is held back, else closed by release
 }
 
 func newBackend(t *testing.T) *backend {

@@ -17,7 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// machine is an agent that keeps its certificate in a folder, and whose token nobody renews.
+// machine is an agent that keeps its certificate in a folder, and whose token is not renewed.
 type machine struct {
 	*lonely
 	certs, tokenFile string

@@ -190,7 +190,7 @@ func (r *restartable) bootstraps(want int) {
 	})
 }
 
-// TestRequestedRestart: what is asked for, and by whom.
+// TestRequestedRestart: SIGHUP, /restart and changed settings start a new Envoy only if that is needed.
 func TestRequestedRestart(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -221,7 +221,7 @@ func TestRequestedRestart(t *testing.T) {
 	a.admin("/server_info", `"restart_epoch": 3`)
 }
 
-// TestNoHotRestart: who has not asked for it is told how to.
+// TestNoHotRestart: /restart without --hotRestart is refused with the flag to set.
 func TestNoHotRestart(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -236,7 +236,7 @@ func TestNoHotRestart(t *testing.T) {
 	}
 }
 
-// overridden starts an agent whose bootstrap has what is in a file laid over it.
+// overridden starts an agent with a file that overrides its bootstrap.
 func (b *bed) overridden(node testbed.Node) (*restartable, func(text string)) {
 	b.Helper()
 	file := write(b.T, "override.yaml", "{}")
@@ -263,7 +263,7 @@ func taken(t *testing.T) string {
 }
 
 // TestWrongBootstrapUnderLoad: one that Envoy's validation refuses costs nothing. With one that makes Envoy fail at its start, there are three
-// attempts, and then another Envoy with the last good bootstrap takes over. No request fails meanwhile. Another change is tried again.
+// attempts, and then another Envoy with the last good bootstrap takes over. No request fails all the while. Another change is tried again.
 func TestWrongBootstrapUnderLoad(t *testing.T) {
 	b := newBed(t)
 	b.serve()
@@ -338,7 +338,7 @@ func TestHotRestartWithoutControlPlane(t *testing.T) {
 			b.serve()
 			a := b.restarts(options(), node)
 			load, began := b.load(), time.Now()
-			a.change() // after it, what is kept is what both Envoys have acknowledged
+			a.change() // after it, the state kept is acknowledged by both Envoys
 			b.Discovery.Kill()
 			a.change()
 			b.noneFailed(load, time.Since(began))

@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// The services of the test of rotations: two sidecars, of which one calls the other. A connection between them serves twenty requests, so
+// The services of the test of rotations: two sidecars, and one calls the other. A connection between them serves twenty requests, so
 // that there are always new ones.
 const rotated = `apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -56,8 +56,8 @@ spec:
 `
 
 // TestRotation: certificates of two sidecars are renewed, and the root of the mesh is replaced, under 500 requests per second over ever new
-// connections of which mutual TLS is required. No request fails. ROTATE_FOR is how long it takes; an eighth of that, at most 20 seconds, is
-// the lifetime of a certificate.
+// connections that require mutual TLS. No request fails. ROTATE_FOR is how long it takes; an eighth of that, at most 20 seconds, is the lifetime of a
+// certificate.
 func TestRotation(t *testing.T) {
 	length, err := time.ParseDuration(cmp.Or(os.Getenv("ROTATE_FOR"), "40s"))
 	if err != nil {
@@ -120,9 +120,9 @@ func TestRotation(t *testing.T) {
 type watched struct {
 	*bed
 	agents []*testbed.Agent
-	leaves map[string]map[string]bool // the serial numbers of those of workloads, by proxy
+	leaves map[string]map[string]bool // the serial numbers of workloads' certificates, by proxy
 	roots  map[string]bool            // the serial numbers of roots
-	// first are the roots with which they began, and current are those that they have now.
+	// first are the roots with which they began, and current are the roots that they have now.
 	first, current map[string]bool
 }
 
@@ -178,7 +178,7 @@ func (w *watched) look() {
 	maps.Copy(w.roots, w.current)
 }
 
-// TestRotationCost: the control plane computes nothing anew when the certificate of a proxy is renewed.
+// TestRotationCost: the control plane recomputes nothing when the certificate of a proxy is renewed.
 func TestRotationCost(t *testing.T) {
 	b := newBed(t)
 	b.TLSOnly()

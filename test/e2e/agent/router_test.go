@@ -24,8 +24,8 @@ func TestRouter(t *testing.T) {
 	}
 }
 
-// TestTemplate: Envoy runs with a bootstrap that follows from the user's template. A change of the template leads to a hot restart, and with
-// one that is wrong the present Envoy goes on.
+// TestTemplate: Envoy runs with a bootstrap that follows from the user's template. A change of the template leads to a hot restart, and with a wrong
+// one the present Envoy keeps running.
 func TestTemplate(t *testing.T) {
 	b := newBed(t)
 	b.serve()

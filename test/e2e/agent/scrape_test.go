@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// TestScrape: one scrape has the metrics of Envoy, of the application and of the agent, and what fails is told.
+// TestScrape: one scrape has the metrics of Envoy, of the application and of the agent, and the failed sources are reported.
 func TestScrape(t *testing.T) {
 	b := newBed(t)
 	b.serve()

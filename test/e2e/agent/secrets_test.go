@@ -25,7 +25,7 @@ import (
 func quietLog() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // TestMissingFiles: a host whose files are not there fails, and nothing else does. When they come it heals; when they
-// change, Envoy follows without a restart; what is no certificate changes nothing.
+// change, Envoy follows without a restart; a file that is no certificate changes nothing.
 func TestMissingFiles(t *testing.T) {
 	b := newBed(t)
 	v := newVault(b, "MUTUAL")
@@ -173,7 +173,7 @@ func (f *foreign) start() {
 	f.run(group, secret.NewServer(board).Register)
 }
 
-// run serves what is registered.
+// run serves the registered services.
 func (f *foreign) run(group *life.Group, register func(*grpc.Server)) {
 	f.Helper()
 	l, err := secret.Listen(f.Context(), f.socket)
@@ -200,9 +200,8 @@ func (f *foreign) run(group *life.Group, register func(*grpc.Server)) {
 	f.Cleanup(f.stop)
 }
 
-// TestSecretServerAbsentLateRestarted: where nobody serves secrets, a new sidecar is ready all the same, and only the
-// host that needs one fails. When a server comes it heals, while it is away all goes on, and when it is back it is
-// followed.
+// TestSecretServerAbsentLateRestarted: without a secret server, a new sidecar is ready all the same, and only the host that needs a secret fails.
+// When a server comes it heals, while the server is away all hosts work, and when it is back it is followed.
 func TestSecretServerAbsentLateRestarted(t *testing.T) {
 	b := newBed(t)
 	v := newVault(b, "MUTUAL")
@@ -230,7 +229,7 @@ func TestSecretServerAbsentLateRestarted(t *testing.T) {
 type nonsense struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 	answers []*discoveryv3.DiscoveryResponse
-	asked   chan string // what was asked for, with the number of the answer
+	asked   chan string // the names asked for, with the number of the answer
 }
 
 func (n *nonsense) StreamSecrets(st secretv3.SecretDiscoveryService_StreamSecretsServer) error {

@@ -31,7 +31,7 @@ type vault struct {
 	ca   *certs.Authority
 }
 
-// newVault adds the service and its rule, of a mode. No file is there yet.
+// newVault adds the service and its rule, of a mode. No file exists yet.
 func newVault(b *bed, mode string) *vault {
 	b.Helper()
 	ports, err := testbed.FreePorts(1)
@@ -121,7 +121,7 @@ func (v *vault) renew(client string) {
 	})
 }
 
-// named is who has a name, as a client and as a server.
+// named is the identity with a name, as a client and as a server.
 func named(name string) certs.Identity { return certs.Identity{Name: name, Hosts: []string{name}} }
 
 // put writes the client's files as they are to be now, each as a whole.
@@ -175,7 +175,7 @@ func (v *vault) stays(client string) {
 }
 
 // fails waits until requests to the vault fail with 503 because there is a cluster, but none of its connections can be
-// made; and checks that the web is served meanwhile, and a service that is new.
+// made; and checks that the web and a new service are served all the same.
 func (v *vault) fails() {
 	v.Helper()
 	v.await("requests to the vault to fail", func(ctx context.Context) error {
@@ -201,7 +201,7 @@ func (b *bed) follows() {
 	b.Errorf("a new service is served after %v, a second at most is promised", best)
 }
 
-// problem waits until the control plane tells of a secret, with a text, or does not tell of it any longer (empty).
+// problem waits until the control plane reports a problem of a secret, with a text, or no longer reports one (empty).
 func (b *bed) problem(secret, text string) {
 	b.Helper()
 	b.await("the control plane to tell of "+secret+": "+text, func(ctx context.Context) error {
@@ -269,7 +269,7 @@ spec:
 	return took
 }
 
-// secretState waits until the agent says of a secret how it stands, with a text in what it says.
+// secretState waits until the agent reports a state of a secret, with a text in the report.
 func (b *bed) secretState(a *testbed.Agent, name, state, text string) {
 	b.Helper()
 	b.await("the agent to say of "+name+" that it is "+state, func(ctx context.Context) error {

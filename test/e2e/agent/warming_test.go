@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// stuck is a service whose host nobody resolves.
+// stuck is a service whose host cannot be resolved.
 const stuck = `apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: stuck, namespace: shop}
@@ -120,11 +120,11 @@ spec:
   endpoints: [{address: 127.1.0.1, ports: {main: %[1]d}}]
 `
 
-// TestWarmingListener: an Envoy acknowledges a listener at once, and waits for its certificate, which nobody serves, for two seconds before
+// TestWarmingListener: an Envoy acknowledges a listener at once, and waits for its certificate, which no server sends, for two seconds before
 // it uses the listener. Until then the object that the listener is made of is not live.
 func TestWarmingListener(t *testing.T) {
 	f := newForeign(newBed(t))
-	l, err := secret.Listen(t.Context(), f.socket) // the kernel takes connections; nobody reads them
+	l, err := secret.Listen(t.Context(), f.socket) // the kernel takes connections; no program reads them
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func wasmModule(value string) []byte {
 		section(11, counted(2, data(0, "x-wasm")+data(16, value))))
 }
 
-// password is that of the registry. It must be nowhere but in what the control plane sends.
+// password is the registry's password. It must be nowhere but in the control plane's responses.
 const password = "hidden-password"
 
 // store is a registry of images, which wants a password.
@@ -274,7 +274,7 @@ func TestWasm(t *testing.T) {
 	}
 }
 
-// TestWasmMissing: without its module, a filter lets everything pass or nothing, as it says. When the module is there, it is used.
+// TestWasmMissing: without its module, a filter lets everything pass or nothing, as it says. Once the module is available, it is used.
 func TestWasmMissing(t *testing.T) {
 	for policy, status := range map[string]int{"FAIL_OPEN": http.StatusOK, "FAIL_CLOSED": http.StatusForbidden} {
 		t.Run(policy, func(t *testing.T) {

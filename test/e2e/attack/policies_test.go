@@ -18,7 +18,7 @@ type policy struct {
 	name            string // only for tests in which objects come and go
 }
 
-// slots is how many objects of each kind a namespace has. Those that a set has no use for say nothing.
+// slots is how many objects of each kind a namespace has. The objects that a set does not use have no effect.
 const slots = 6
 
 // idle are the specs that say nothing.

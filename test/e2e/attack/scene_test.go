@@ -37,7 +37,7 @@ type scene struct {
 	name     string
 	policies []policy
 	mesh     string // settings of the mesh beyond the usual ones
-	// forbidden says whether the application must not have seen this; nil if every look at it was decided by the wants.
+	// forbidden reports whether the application must not have seen this; nil if every look at it was decided by the wants.
 	forbidden func(*seen) bool
 	attacks   []attack
 }

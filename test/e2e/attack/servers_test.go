@@ -71,7 +71,7 @@ func (s *seen) path() string {
 	return path
 }
 
-// answerHTTP is the application: it speaks HTTP/1.1 or HTTP/2, as the client begins, and answers with what it saw. It is lenient where it
+// answerHTTP is the application: it speaks HTTP/1.1 or HTTP/2, as the client begins, and answers with a report of the request. It is lenient where it
 // can be.
 func answerHTTP(c net.Conn) {
 	in := bufio.NewReader(c)

@@ -11,7 +11,7 @@ func callers() []string {
 	return []string{"", "cli", "admin", "evil", "alias", "foreign", "two", "two turned", "lookalike", "prefix", "nested", "no usage", "domain"}
 }
 
-// source is a row of TestIdentities: who reaches the application, and of whom it need not be said. All others are refused.
+// source is a row of TestIdentities: which clients reach the application, and which need not be reported. All others are refused.
 type source struct {
 	name     string
 	policies []policy

@@ -22,7 +22,7 @@ func bearer(token string) hit {
 	return get("/").with("Authorization", "Bearer "+token).silent()
 }
 
-// claiming is a request with a good token, and what can-i is to be asked.
+// claiming is a request with a good token, and the question for can-i.
 func (i *issuer) claiming(changes object) hit {
 	h := bearer(i.token(changes))
 	h.claims, h.unasked = asJSON(claims(changes)), false

@@ -12,7 +12,7 @@ import (
 )
 
 // The echo on authzPort is an external authorizer too: over HTTP any request is a question, over gRPC the Check method is. Both refuse a request that
-// carries `exam-authz: deny` and mark what they allow with `exam-authorized: yes`.
+// carries `exam-authz: deny` and mark allowed ones with `exam-authorized: yes`.
 const (
 	authzPort    = "8089"
 	authzQuery   = "exam-authz"

@@ -1,9 +1,8 @@
-// Package backend is everybody a proxy talks to: HTTP, TLS and TCP servers that tell what reached them, an external
-// authorizer, and a name server.
+// Package backend is all the peers of a proxy: HTTP, TLS and TCP servers that describe the requests they got, an external authorizer, and a name
+// server.
 //
-// The ports are those of the table in FORMAT.md. The servers' goroutines are those of package echo of the test kit, and end
-// before Close returns; the name server's end with the process. The package runs inside a network namespace and knows nothing
-// of proxies.
+// The table in FORMAT.md lists the ports. The servers' goroutines belong to package echo of the test kit, and end before Close returns; the name
+// server's end with the process. The package runs inside a network namespace and knows nothing of proxies.
 package backend
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
-// Reply is what an HTTP echo server tells about the request it got. Its form stays as it is, and is not that of echo.Report:
+// Reply is an HTTP echo server's description of the request it got. Its form stays as it is, and differs from echo.Report:
 // answers that are stored beside cases (traffic/tunnel) hold it literally.
 type Reply struct {
 	Echo      string              `json:"echo"` // the address the request was reached at
@@ -73,7 +72,7 @@ func New(p *Keys) *Servers {
 	return &Servers{pki: p, authz: newAuthorizer(), hits: map[string][]string{}, fails: map[string]int{}}
 }
 
-// Listen opens every port of the table in FORMAT.md but those in except.
+// Listen opens every port of the table in FORMAT.md except the ports in except.
 func (e *Servers) Listen(except []int) error {
 	e.open = echo.NewServers()
 	for _, r := range []struct {
@@ -347,7 +346,7 @@ func (e *Servers) arrived(r *http.Request, at string) int {
 	return e.fails[id]
 }
 
-// Forget begins anew with counting what arrives: a case may run twice in one environment.
+// Forget restarts the count of arrivals: a case may run twice in one environment.
 func (e *Servers) Forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

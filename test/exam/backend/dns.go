@@ -32,7 +32,7 @@ func ServeDNS(addr string) error {
 				return err
 			}
 			if out := answerDNS(buf[:n]); out != nil {
-				_, _ = pc.WriteTo(out, from) // who gets no answer asks again
+				_, _ = pc.WriteTo(out, from) // a client without an answer asks again
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-// Package casefile reads case files of the exam: what such a file may say, as FORMAT.md tells, and what is wrong with one.
+// Package casefile reads and checks case files of the exam, in the format that FORMAT.md describes.
 //
 // Values are read only once loaded; the package starts no goroutines.
 package casefile

@@ -1,4 +1,4 @@
-// Package client sends the requests of a case, as an application or as somebody outside would, and tells what they met.
+// Package client sends the requests of a case, as an application or as a client outside would, and reports their outcomes.
 //
 // Requests go out byte for byte as the case writes them, so the package speaks HTTP/1 itself. Perform runs one goroutine
 // per connection and waits for them. The package runs inside a network namespace and knows nothing of proxies.
@@ -140,7 +140,7 @@ func (c *client) exchange(ctx context.Context, o *Outcome) error {
 		}
 	}
 	if d, ok := ctx.Deadline(); ok {
-		_ = c.conn.SetDeadline(d) // on a broken connection what follows tells
+		_ = c.conn.SetDeadline(d) // on a broken connection the next call fails
 	}
 	switch {
 	case c.job.Request.TCP != nil:
@@ -196,7 +196,7 @@ func (c *client) refusedLate() error {
 	if !ok || t.ConnectionState().Version != tls.VersionTLS13 || c.job.Request.Repeat > 1 {
 		return nil
 	}
-	_ = t.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // on a broken connection Peek tells
+	_ = t.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // on a broken connection Peek fails
 	_, err := c.br.Peek(1)
 	_ = t.SetReadDeadline(time.Time{})
 	if errors.Is(err, os.ErrDeadlineExceeded) {

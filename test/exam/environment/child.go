@@ -115,7 +115,7 @@ func (c *Child) Perform(j *client.Job, out *[]client.Outcome) error {
 	return nil
 }
 
-// Hits tells what arrived at this namespace's echo servers, by exam-id.
+// Hits returns the requests that reached this namespace's echo servers, by exam-id.
 func (c *Child) Hits(ids []string, out *map[string][]string) error {
 	*out = map[string][]string{}
 	for _, id := range ids {

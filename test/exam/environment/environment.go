@@ -215,7 +215,7 @@ func (env *environment) child(ns string, setup ChildSetup) (*peer, error) {
 	return p, nil
 }
 
-// call is an order to the child. One that is not answered in time breaks the peer: the environment must be made anew.
+// call is an order to the child. One that is not answered in time breaks the peer: the environment must be made again.
 func (p *peer) call(method string, args, reply any) error {
 	return p.callCtx(context.Background(), method, args, reply)
 }
@@ -242,7 +242,7 @@ func (p *peer) stop() {
 	p.stdin.Close()
 	t := time.AfterFunc(3*time.Second, p.process.Kill)
 	defer t.Stop()
-	<-p.process.Done() // how it ended matters to nobody any more
+	<-p.process.Done() // how it ended no longer matters
 }
 
 // close removes everything the environment made.

@@ -166,9 +166,8 @@ func (p *proxy) dump(ctx context.Context) {
 
 const progressFilter = `(update_(success|rejected|attempt|failure)|version_text|version|warming_clusters|server\.state|server\.live|total_(listeners|filter_chains).*|listener_(added|modified|create_success|create_failure)|active_clusters|cluster_(added|modified)|membership_total|init_fetch_timeout)$`
 
-// settled waits until Envoy has everything: it is live, nothing warms, and no xDS counter moved for `quiet`. It returns
-// false when it lacks something and no counter moved for `patience`; the case then runs anyway and the observation says
-// what was still warming.
+// settled waits until Envoy has everything: it is live, nothing warms, and no xDS counter moved for `quiet`. It returns false when something is
+// missing and no counter moved for `patience`; the case then runs anyway and the observation names what still warmed.
 func (p *proxy) settled(ctx context.Context, quiet, patience time.Duration) (bool, error) {
 	var last string
 	since, stuck := time.Now(), false
@@ -201,7 +200,7 @@ func (p *proxy) settled(ctx context.Context, quiet, patience time.Duration) (boo
 	return err == nil && !stuck, err
 }
 
-// startLimit bounds the wait for an Envoy, of which a busy machine may need much to start it.
+// startLimit bounds the wait for an Envoy, which may be long on a busy machine.
 const startLimit = time.Minute
 
 func isSettled(stats string) bool {

@@ -40,7 +40,7 @@ func Pilot(path string) Plane {
 	}
 }
 
-// Script starts any other control plane by a program that finds its inputs in the environment, as FORMAT.md tells.
+// Script starts any other control plane by a program that finds its inputs in the environment, as FORMAT.md describes.
 func Script(path string) Plane {
 	return func(in Inputs) *exec.Cmd {
 		cmd := exec.Command(path)
@@ -87,8 +87,7 @@ func (env *environment) writeInputs(c *casefile.Case, dir string) error {
 	return nil
 }
 
-// startPlane starts the control plane; slot alternates the ports so that the next case need not wait for them. It
-// returns where the plane tells whether it is ready.
+// startPlane starts the control plane; slot alternates the ports so that the next case need not wait for them. It returns the plane's readiness URL.
 func (env *environment) startPlane(ctx context.Context, start Plane, dir string, slot int) (*plane, string, error) {
 	port := env.base + slot%2*10
 	in := Inputs{

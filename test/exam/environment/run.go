@@ -28,7 +28,7 @@ type Settings struct {
 	Plane    Plane
 	Keep     string        // where each case's files go, or none
 	Quiet    time.Duration // how long xDS must be unchanged before requests start
-	Settle   time.Duration // how long an Envoy that lacks some of its configuration may see nothing new
+	Settle   time.Duration // how long an Envoy with incomplete configuration may see nothing new
 	Ready    time.Duration // longest wait for the control plane
 }
 
@@ -178,7 +178,7 @@ func (env *environment) runCase(ctx context.Context, set *Settings, t Task, slot
 func keepFiles(dir, to string) {
 	socks, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good
 	for _, s := range socks {
-		_ = os.Remove(s) // CopyFS tells
+		_ = os.Remove(s) // CopyFS reports failures
 	}
 	os.RemoveAll(to)
 	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
@@ -311,7 +311,7 @@ func (env *environment) collectHits(ctx context.Context, outcomes []client.Outco
 	for _, o := range outcomes {
 		ids = append(ids, o.ID)
 	}
-	// Nothing tells that no more will come: a copy too many is to be seen as well.
+	// No event shows that no more will come: a copy too many is to be seen as well.
 	if err := pause(ctx, mirrorDelay); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 
 const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// sdsServer stands in for the agent's secret service: it answers the well-known names `default` and `ROOTCA`, and the file-based names
+// sdsServer plays the agent's secret service: it answers the well-known names `default` and `ROOTCA`, and the file-based names
 // `file-cert:CERT~KEY` and `file-root:CA` (`file-root:system` is the exam's public CA). Other names stay unanswered.
 type sdsServer struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
@@ -33,7 +33,7 @@ type sdsServer struct {
 }
 
 func serveSDS(socket string, p *pki.Material, dir string) (*sdsServer, func(), error) {
-	_ = os.Remove(socket) // Listen tells
+	_ = os.Remove(socket) // Listen reports failures
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, nil, err

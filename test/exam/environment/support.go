@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Missing tells what this machine lacks to make an environment, or "". It tries, in a namespace of its own: the kernel may lack
-// what the programs are there for, and a container may not be allowed to.
+// Missing names the obstacle to making an environment on this machine, or returns "". It tries, in a namespace of its own: the kernel may not have
+// the features that the programs configure, and a container may not be allowed to use them.
 func Missing(ctx context.Context, id int) string {
 	if os.Geteuid() != 0 {
 		return "needs root (network namespaces, redirection)"

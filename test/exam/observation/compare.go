@@ -181,7 +181,7 @@ func apart(a, n, b, m int) float64 {
 	return math.Abs(float64(a)/float64(n)-float64(b)/float64(m)) / math.Sqrt(p*(1-p)*(1/float64(n)+1/float64(m)))
 }
 
-// total is the number of observations in d; a plain string in a file stands for all n.
+// total is the number of observations in d; a plain string in a file means all n.
 func (d Dist) total(n int) int {
 	t := 0
 	for _, c := range d {
@@ -196,7 +196,7 @@ func (d Dist) total(n int) int {
 // String puts what matters first: "200 from 10.77.1.1:8080 GET /path of host".
 func (s Request) String() string { return s.describe("") }
 
-// describe writes the path behind a label, for sentences that lack the method before it.
+// describe writes the path behind a label, for sentences without the method before it.
 func (s Request) describe(path string) string {
 	var out []string
 	used := map[string]bool{}

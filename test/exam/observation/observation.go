@@ -1,4 +1,4 @@
-// Package observation reduces what requests met to what is compared, and compares it: observations, answers, verdicts.
+// Package observation reduces the outcomes of requests to the compared values, and compares them: observations, answers, verdicts.
 //
 // Its values are text files under test/exam/cases (NAME.want.json). The package starts no goroutines and reads no clock.
 package observation
@@ -65,7 +65,7 @@ func (s Request) MarshalJSON() ([]byte, error) {
 	}{s.Name, s.N, fields})
 }
 
-// Dist is a distribution of values. A count of 0, from a plain string in a file, stands for all repetitions.
+// Dist is a distribution of values. A count of 0, from a plain string in a file, means all repetitions.
 type Dist map[string]int
 
 // UnmarshalJSON reads a plain string or counts by value.
@@ -100,7 +100,7 @@ func (d Dist) String() string {
 	return strings.Join(keys, " ") + more
 }
 
-// See reduces the outcomes of one request entry to what is compared.
+// See reduces the outcomes of one request entry to the compared values.
 func See(r *casefile.Request, outcomes []client.Outcome) Request {
 	s := Request{Name: r.Name, N: len(outcomes), Fields: map[string]Dist{}}
 	for _, o := range outcomes {

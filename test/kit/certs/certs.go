@@ -1,7 +1,7 @@
 // Package certs makes certificate authorities and certificates for tests.
 //
-// Every key is a new ECDSA key on P-256; every certificate is valid from an hour ago (clocks of those that look at it may
-// differ) for a year. Values do not change once made and may be shared between goroutines; the package starts none.
+// Every key is a new ECDSA key on P-256; every certificate is valid from an hour ago (clocks of verifiers may differ) for a year. Values do not
+// change once made and may be shared between goroutines; the package starts none.
 package certs
 
 import (
@@ -96,7 +96,7 @@ func (a *Authority) Pool() *x509.CertPool {
 	return p
 }
 
-// SelfSigned makes a certificate for a server that nobody has signed.
+// SelfSigned makes a self-signed server certificate.
 func SelfSigned(id Identity) (tls.Certificate, error) {
 	c, err := template(id)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestIssue: what an authority has signed is believed by whoever believes the authority, under every name it carries, and
-// by nobody else. An authority that went to another process and back signs as before.
+// TestIssue: a certificate that an authority has signed is accepted only by peers that trust the authority, under every name it carries. An authority
+// that went to another process and back signs as before.
 func TestIssue(t *testing.T) {
 	a, err := NewAuthority("ours")
 	if err != nil {
@@ -51,7 +51,7 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// TestWrite: what is written can be read by others; a key alone has no certificate beside it.
+// TestWrite: the written files can be read by others; a key alone has no certificate beside it.
 func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	a, err := NewAuthority("ours")

@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestClose: what is under way may end in its time; a peer that does not want to end is not waited for any longer.
+// TestClose: requests under way may end in their time; a peer that does not want to end is not waited for any longer.
 func TestClose(t *testing.T) {
 	for name, talk := range map[string]func(net.Conn){"server first": ServerFirst("a", "v1"), "client first": ClientFirst("a", "v1")} {
 		for _, patient := range []bool{false, true} {
@@ -100,7 +100,7 @@ func ask(t *testing.T, conn net.Conn, in *bufio.Reader) {
 	}
 }
 
-// TestFailed: a listener that ends by itself is told of.
+// TestFailed: a listener that ends by itself is reported.
 func TestFailed(t *testing.T) {
 	s := NewServers()
 	s.Run("a loop", func() error { return fmt.Errorf("it broke") })

@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
-// Report is what a server tells of itself and of what it saw of a request.
+// Report is a server's description of itself and of a request that it received.
 type Report struct {
 	Name     string      `json:"name"`
 	Version  string      `json:"version,omitempty"`
@@ -68,5 +68,5 @@ func Encryption(s *tls.ConnectionState) *TLS {
 // Answer sends a report as the answer to an HTTP request.
 func Answer(w http.ResponseWriter, r Report) {
 	w.Header().Set("content-type", "application/json")
-	_ = json.NewEncoder(w).Encode(r) // the peer may have gone: then nobody is left to tell
+	_ = json.NewEncoder(w).Encode(r) // the peer may have gone: then no one is left to answer
 }

@@ -1,5 +1,5 @@
-// Package echo has what the servers of tests have in common, which answer with what they saw of a request: the Report they
-// answer with, and Servers, which are listeners that are closed together.
+// Package echo is the common part of test servers that answer with a description of the request: the Report that is their answer, and Servers, which
+// are listeners that are closed together.
 //
 // Each listener has a goroutine, and each connection that is not HTTP has another. Close waits for all of them. A Servers may
 // be used from several goroutines, but nothing may be added to it once Close was called.
@@ -37,14 +37,14 @@ func NewServers() *Servers {
 // Failed gives the first error that ended a listener before Close did.
 func (s *Servers) Failed() <-chan error { return s.failed }
 
-// OnClose adds something to be closed. What is under way may go on until the context ends.
+// OnClose adds something to be closed. Work under way may continue until the context ends.
 func (s *Servers) OnClose(f func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closers = append(s.closers, f)
 }
 
-// Run starts a loop that ends when what it serves is closed.
+// Run starts a loop that ends when its listener is closed.
 func (s *Servers) Run(what string, loop func() error) {
 	s.running.Go(func() {
 		err := loop()
@@ -58,7 +58,7 @@ func (s *Servers) Run(what string, loop func() error) {
 	})
 }
 
-// Close closes all listeners at once, lets what is under way go on until ctx ends, and waits for every goroutine.
+// Close closes all listeners at once, lets requests under way continue until ctx ends, and waits for every goroutine.
 func (s *Servers) Close(ctx context.Context) error {
 	s.mu.Lock()
 	closers := s.closers
@@ -75,14 +75,14 @@ func (s *Servers) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// CloseNow is Close without time for what is under way.
+// CloseNow is Close without time for requests under way.
 func (s *Servers) CloseNow() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return s.Close(ctx)
 }
 
-// hurry closes the connections that are open, and those that still come.
+// hurry closes the open connections and all later ones.
 func (s *Servers) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Servers) drop(conn net.Conn) {
 	conn.Close()
 }
 
-// ServerFirst talks a protocol in which the server speaks first: it says its report as a line, and then repeats what it hears.
+// ServerFirst talks a protocol in which the server speaks first: it says its report as a line, and then echoes its input.
 func ServerFirst(name, version string) func(net.Conn) {
 	return func(conn net.Conn) {
 		r := About("tcp-server-first", conn.RemoteAddr(), conn.LocalAddr())

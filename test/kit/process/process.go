@@ -132,7 +132,7 @@ func (p *Process) Signal(s os.Signal) error {
 
 // End sends a signal and waits until the process has ended. A process that does not end within grace is killed.
 func (p *Process) End(s os.Signal, grace time.Duration) {
-	_ = p.cmd.Process.Signal(s) // an error means that it has ended, which is what is wanted
+	_ = p.cmd.Process.Signal(s) // an error means that it has ended, as wanted
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -144,7 +144,7 @@ func (p *Process) End(s os.Signal, grace time.Duration) {
 
 // Kill ends the process by force and waits until it has ended.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // an error means that it has ended, which is what is wanted
+	_ = p.cmd.Process.Kill() // an error means that it has ended, as wanted
 	<-p.done
 }
 

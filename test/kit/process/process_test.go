@@ -49,7 +49,7 @@ func beParent() int {
 	return 1
 }
 
-// TestDiesWithParent: a process is there as long as the one that started it, and no longer.
+// TestDiesWithParent: a process lives as long as the process that started it, and no longer.
 func TestDiesWithParent(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -82,13 +82,13 @@ func TestDiesWithParent(t *testing.T) {
 	}
 }
 
-// gone reports whether a process has ended; nobody may have waited for it yet.
+// gone reports whether a process has ended, also if no process has collected its exit status yet.
 func gone(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(text), ") Z ")
 }
 
-// TestEnd: a process that ends by itself is told with the end of its log; one that does not want to end is killed.
+// TestEnd: the end of a process by itself is reported with the last lines of its log; one that does not want to end is killed.
 func TestEnd(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	p, err := StartLogged("talker", log, exec.Command("/bin/sh", "-c", "echo last words; exit 3"))

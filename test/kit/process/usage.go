@@ -19,7 +19,7 @@ func CPUTime(pid int) (time.Duration, error) {
 	}
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	sum := 0
-	for _, f := range fields[11:13] { // utime and stime, of which the numbers count from the state on
+	for _, f := range fields[11:13] { // utime and stime, numbered from the state on
 		n, err := strconv.Atoi(f)
 		if err != nil {
 			return 0, fmt.Errorf("reading the CPU time: %w", err)

@@ -1,4 +1,3 @@
-// Package container turns a container's definition into what a process is given: arguments, environment, identity,
-// limits. Pure functions of the definition, the pod, the image and what they refer to; what is missing is an error for
-// the user, in words that the kubelet uses where it has some.
+// Package container turns a container's definition into the inputs of a process: arguments, environment, identity, limits. Pure functions of the
+// definition, the pod, the image and the objects these refer to; a missing object is an error for the user, in the kubelet's words where it has some.
 package container

@@ -21,13 +21,13 @@ type Sources interface {
 	Secret(name string) (*v1.Secret, error)
 }
 
-// Facts are what a pod is told of the world around it.
+// Facts are the facts of its surroundings that a pod's environment may use.
 type Facts struct {
 	Pod         *v1.Pod
 	HostIPs     []string
 	PodIPs      []string
 	Allocatable v1.ResourceList
-	// Services are those of the pod's namespace, and "kubernetes" of the default one.
+	// Services are the Services of the pod's namespace, and "kubernetes" of the default one.
 	Services []*v1.Service
 }
 
@@ -142,7 +142,7 @@ func missingKey(found bool, optional *bool, key, kind, namespace, name string) e
 	return fmt.Errorf("couldn't find key %s in %s %s/%s", key, kind, namespace, name)
 }
 
-// Expand replaces $(NAME) by the variable's value. What is not defined stays as it is, and so does $$(NAME), less a $.
+// Expand replaces $(NAME) by the variable's value. An undefined $(NAME) stays as it is, and so does $$(NAME), less a $.
 func Expand(text string, env map[string]string) string {
 	var out strings.Builder
 	for {
@@ -172,7 +172,7 @@ func Expand(text string, env map[string]string) string {
 	}
 }
 
-// serviceLinks are the variables that tell of Services, in the form that Docker once gave links.
+// serviceLinks are the variables that describe Services, in the form that Docker once gave links.
 func serviceLinks(facts Facts) map[string]string {
 	env := make(map[string]string)
 	links := facts.Pod.Spec.EnableServiceLinks == nil || *facts.Pod.Spec.EnableServiceLinks

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/test/podrunner/stage"
 )
 
-// Identity fills in who the process is and what it may.
+// Identity fills in the user, the groups and the rights of the process.
 func Identity(pod *v1.Pod, spec *v1.Container, img image.Image, out *stage.Spec) error {
 	own, shared := spec.SecurityContext, pod.Spec.SecurityContext
 	if own == nil {

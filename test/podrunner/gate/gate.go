@@ -31,7 +31,7 @@ func New() *Gate {
 	return g
 }
 
-// Open lets requests pass again, also those that wait.
+// Open lets requests pass again, including waiting ones.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +68,7 @@ func (g *Gate) pass(ctx context.Context) (context.Context, error) {
 	}
 }
 
-// IsShut says whether requests are held.
+// IsShut reports whether requests are held.
 func (g *Gate) IsShut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

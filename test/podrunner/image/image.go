@@ -124,7 +124,7 @@ var (
 	ErrUnknown = errors.New("not in the image map")
 )
 
-// Find returns what a name stands for: the same name, else the name without its tag, else the longest prefix.
+// Find returns the image for a name: the same name, else the name without its tag, else the longest prefix.
 func (i Images) Find(wanted string) (Image, error) {
 	if !name.MatchString(wanted) {
 		return Image{}, fmt.Errorf("couldn't parse image name %q: %w", wanted, ErrInvalid)

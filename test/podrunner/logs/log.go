@@ -1,6 +1,6 @@
 // Package logs keeps what containers write: a file for each life of a container, in the form that container runtimes
 // agreed on ("time stream tag text"), and readers that may follow it. One goroutine per stream of a container copies;
-// it belongs to whoever calls Copy.
+// it belongs to the caller of Copy.
 package logs
 
 import (
@@ -20,7 +20,7 @@ type Log struct {
 
 	mu        sync.Mutex
 	file      *os.File
-	changed   chan struct{} // closed, and made anew, when there is more to read
+	changed   chan struct{} // closed and replaced when there is more to read
 	ended     bool
 	listeners map[*Listener]bool
 }
@@ -128,7 +128,7 @@ func (l *Log) hear(stream string, text []byte) {
 	}
 }
 
-// Listen hands on what is written to a stream from now on.
+// Listen copies all further writes to a stream.
 func (l *Log) Listen(stream string, to io.Writer) *Listener {
 	listener := &Listener{Stream: stream, Output: to, done: make(chan struct{})}
 	l.mu.Lock()
@@ -151,7 +151,7 @@ func (l *Log) Leave(listener *Listener) {
 	}
 }
 
-// Close ends the log; whoever follows it sees the end.
+// Close ends the log; its readers see the end.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -64,7 +64,7 @@ type reader struct {
 	begun   bool
 }
 
-// read writes what is between the file's place and its end.
+// read writes the file's entries from its current offset to its end.
 func (r *reader) read(file *os.File) error {
 	if !r.begun && r.options.Tail != nil {
 		if err := r.skip(file, *r.options.Tail); err != nil {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNode runs those of Kubernetes' own tests that -ginkgo.focus names.
+// TestNode runs the tests of Kubernetes that -ginkgo.focus names.
 func TestNode(t *testing.T) {
 	if flag.Lookup("kubeconfig").Value.String() == "" {
 		t.Skip("no -kubeconfig: there is no cluster to test")

@@ -13,7 +13,7 @@ type kind int
 
 const (
 	initial   kind = iota // runs to its end before the next one starts
-	sidecar               // an initial container that goes on running
+	sidecar               // an initial container that keeps running
 	regular               //
 	ephemeral             // added to a running pod, for a look at it
 )
@@ -28,13 +28,13 @@ const (
 	exited         //
 )
 
-// container is what is known of one container.
+// container is the state of one container.
 type container struct {
 	spec v1.Container
 	kind kind
 
 	state    state
-	life     int // counts its starts, also those that failed
+	life     int // counts its starts, also failed ones
 	restarts int32
 	id       string
 	image    string
@@ -63,7 +63,7 @@ type count struct {
 	good, bad int32
 }
 
-// up says whether there is a process, or will be.
+// up reports whether there is a process, or will be.
 func (c *container) up() bool { return c.state == starting || c.state == hooking || c.state == running }
 
 func (c *container) name() Container { return Container{c.spec.Name, c.life} }
@@ -215,7 +215,7 @@ func (m *Machine) ends(c *container, end *v1.ContainerStateTerminated) {
 	c.falls++
 }
 
-// restart says whether a container that ended shall run again.
+// restart reports whether a container that ended shall run again.
 func (m *Machine) restart(c *container) bool {
 	policy := m.pod.Spec.RestartPolicy
 	if own := c.spec.RestartPolicy; own != nil && c.kind != sidecar {

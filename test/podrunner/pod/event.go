@@ -12,7 +12,7 @@ type Event interface{ event() }
 type (
 	// Changed brings the object as the API server has it now.
 	Changed struct{ Pod *v1.Pod }
-	// Removed says that the API server has no such pod any more: nobody waits for its status.
+	// Removed says that the API server has no such pod any more: no status is needed.
 	Removed struct{}
 	// VolumesReady says that containers can be given their volumes.
 	VolumesReady struct{}
@@ -72,7 +72,7 @@ func (Probed) event()        {}
 func (Retry) event()         {}
 func (Due) event()           {}
 
-// Container is one life of a container. What is told of an earlier life is ignored.
+// Container is one life of a container. Events of an earlier life are ignored.
 type Container struct {
 	Name string
 	Life int
@@ -103,7 +103,7 @@ type Failure struct {
 	Message string
 }
 
-// Cause sorts failures by what the kubelet calls them, and by what may help.
+// Cause sorts failures by the kubelet's names for them, and by the possible remedy.
 type Cause string
 
 // The causes.
@@ -116,7 +116,7 @@ const (
 	NotRunnable Cause = "RunContainerError" // no such command: counts as a life
 )
 
-// Action is what is to be done for a pod.
+// Action is a step that the worker takes for a pod.
 type Action interface{ action() }
 
 type (

@@ -1,10 +1,9 @@
-// Package pod is the life of a pod as a kubelet leads it, without any of the work: a Machine takes what happened and says
-// what is to be done, and what status there is to report. It owns order (volumes, sandbox, initial containers, sidecars,
-// the others), restarts and back-off, hooks, what probes mean, and the way down.
+// Package pod is the life of a pod as a kubelet leads it, without any of the work: a Machine takes events and returns actions and the status to
+// report. It owns order (volumes, sandbox, initial containers, sidecars, the others), restarts and back-off, hooks, what probes mean, and the way
+// down.
 //
-// A Machine is a value of one pod: no clock but the times it is given, no goroutine, nothing outside. After each event it
-// compares what is with what ought to be, so no order of events can lose anything; and everything it asks for is asked
-// once. It must not import what does the work.
+// A Machine is a value of one pod: no clock but the times it is given, no goroutine, nothing outside. After each event it compares the actual state
+// with the desired state, so no order of events can lose anything; and everything it asks for is asked once. It must not import what does the work.
 package pod
 
 import (
@@ -15,8 +14,8 @@ import (
 
 // Policy is what a cluster's administrator may tune.
 type Policy struct {
-	// BackOff before the second restart of a container; it doubles with each one more, up to MaxBackOff, and begins anew
-	// after a container ran for ResetBackOff.
+	// BackOff before the second restart of a container; it doubles with each one more, up to MaxBackOff, and starts over after a container ran for
+	// ResetBackOff.
 	BackOff, MaxBackOff, ResetBackOff time.Duration
 }
 
@@ -65,7 +64,7 @@ type Machine struct {
 // failure is a reason to end the pod that is not its containers'.
 type failure struct{ reason, message string }
 
-// New begins the life of a pod, or begins it again on a machine that lost everything that its status tells of.
+// New begins the life of a pod, or begins it again on a machine that lost everything that its status describes.
 func New(pod *v1.Pod, policy Policy, now time.Time) *Machine {
 	m := &Machine{policy: policy, pod: pod, now: now, startTime: now}
 	if t := pod.Status.StartTime; t != nil {
@@ -85,10 +84,10 @@ func New(pod *v1.Pod, policy Policy, now time.Time) *Machine {
 	return m
 }
 
-// Begin says what is to be done first.
+// Begin returns the first actions.
 func (m *Machine) Begin(now time.Time) []Action { return m.Step(Retry{}, now) }
 
-// Step takes an event and says what is to be done now.
+// Step takes an event and returns the actions that follow.
 func (m *Machine) Step(event Event, now time.Time) []Action {
 	if m.finished {
 		return nil

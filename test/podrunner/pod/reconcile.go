@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reconcile compares what is with what ought to be, and asks for the difference.
+// reconcile compares the actual state with the desired state, and asks for the difference.
 func (m *Machine) reconcile() {
 	m.checkEnd()
 	switch {
@@ -65,7 +65,7 @@ func (m *Machine) stopSooner(by time.Time) {
 	}
 }
 
-// prepare gets volumes, then the sandbox, and says whether both are there.
+// prepare gets volumes, then the sandbox, and reports whether both exist.
 func (m *Machine) prepare() bool {
 	if m.volumes == absent {
 		m.volumes = asked
@@ -82,7 +82,7 @@ func (m *Machine) prepare() bool {
 	return m.sandbox == there
 }
 
-// startContainers starts what may start: one after another, because each waits for the PostStart hook of the one before.
+// startContainers starts the containers that may start, one after another, because each waits for the PostStart hook of the one before.
 func (m *Machine) startContainers() {
 	if !m.initialized && !m.initialize() {
 		return
@@ -93,7 +93,7 @@ func (m *Machine) startContainers() {
 	}
 }
 
-// initialize brings the initial containers forward, and says whether all have done their part.
+// initialize brings the initial containers forward, and reports whether all have done their part.
 func (m *Machine) initialize() bool {
 	for _, c := range m.each(initial, sidecar) {
 		if c.kind == sidecar {
@@ -154,7 +154,7 @@ func (m *Machine) hold(c *container) {
 // imageErrorShown is how long a missing image is an error before it is a wait.
 const imageErrorShown = time.Second
 
-// completed says whether the pod has done what it was made for, or cannot any more.
+// completed reports whether the pod has done its work, or cannot any more.
 func (m *Machine) completed() bool {
 	for _, c := range m.each(initial) {
 		if !m.initialized && c.state == exited && c.end.ExitCode != 0 && !m.restart(c) {
@@ -187,7 +187,7 @@ func (m *Machine) goDown() {
 	}
 }
 
-// dropWhenEmpty removes the sandbox when no container is left, and says whether it is gone.
+// dropWhenEmpty removes the sandbox when no container is left, and reports whether it is gone.
 func (m *Machine) dropWhenEmpty() bool {
 	for _, c := range m.containers {
 		if c.up() {

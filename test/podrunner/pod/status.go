@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Status is what there is to report. Addresses of the node are not known here; nor is what others own in a status.
+// Status is the status to report. The node's addresses are not known here, nor the fields that others own in a status.
 func (m *Machine) Status() v1.PodStatus {
 	start := metav1.NewTime(m.startTime)
 	status := v1.PodStatus{
@@ -92,7 +92,7 @@ func (m *Machine) phase() v1.PodPhase {
 		}
 	}
 	count := m.count()
-	// A pod that is to go will not start anything again: what has ended is its result.
+	// A pod that is to go will not start anything again: the ended containers are its result.
 	leaves := m.pod.DeletionTimestamp != nil && down
 	switch {
 	case leaves && count.good == len(m.each(regular)):

@@ -9,7 +9,7 @@ import (
 type stop struct {
 	by      time.Time
 	hooking bool // its PreStop hook runs
-	asked   bool // was told to end
+	asked   bool // was sent its stop signal
 	killed  bool
 }
 
@@ -40,7 +40,7 @@ func (m *Machine) stopContainer(c *container, by time.Time) {
 func (m *Machine) continueStop(c *container) {
 	s := c.stop
 	if c.state == starting {
-		return // there is nobody to tell yet
+		return // there is no process to signal yet
 	}
 	if s.hooking && m.now.Before(s.by) {
 		m.wakeAt(s.by)
@@ -66,7 +66,7 @@ func (m *Machine) continueStop(c *container) {
 	}
 }
 
-// continueStops goes on with containers that end while the pod does not.
+// continueStops continues the end of containers whose pod does not end.
 func (m *Machine) continueStops() {
 	for _, c := range m.containers {
 		if c.changed && c.stop == nil {

@@ -29,7 +29,7 @@ type Target struct {
 	Exec func(ctx context.Context, command []string) (code int, output string, err error)
 }
 
-// Check asks once. The output tells why an answer is bad.
+// Check asks once. The output explains why an answer is bad.
 func Check(ctx context.Context, handler v1.ProbeHandler, target Target) (ok bool, output string) {
 	switch {
 	case handler.Exec != nil:

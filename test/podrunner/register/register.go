@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is what is told of a node.
+// Node is the description of a node for the API server.
 type Node struct {
 	Client    kubernetes.Interface
 	Name      string
@@ -53,7 +53,7 @@ func Capacity() v1.ResourceList {
 		memory = int64(info.Totalram) * int64(info.Unit)
 	}
 	return v1.ResourceList{
-		// More than there is: pods of tests ask for what they would need elsewhere.
+		// More than there is: pods of tests request the resources they would need elsewhere.
 		v1.ResourceCPU:              *resource.NewQuantity(int64(max(64, runtime.NumCPU())), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(max(memory, 256<<30), resource.BinarySI),
 		v1.ResourceEphemeralStorage: *resource.NewQuantity(256<<30, resource.BinarySI),
@@ -104,7 +104,7 @@ func (n *Node) round(ctx context.Context, look bool) error {
 	return n.renew(ctx)
 }
 
-// assert makes the node object what it ought to be, if it is not.
+// assert corrects the node object if it is not as desired.
 func (n *Node) assert(ctx context.Context) error {
 	nodes := n.Client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, n.Name, metav1.GetOptions{})
@@ -125,7 +125,7 @@ func (n *Node) assert(ctx context.Context) error {
 			return nil
 		}
 	}
-	// Not a strategic merge: that would merge addresses by their kind, of which there are two alike.
+	// Not a strategic merge: that would merge addresses by their kind, and two have the same kind.
 	return n.patch(ctx, types.MergePatchType, map[string]any{"status": n.status(node)}, "status")
 }
 

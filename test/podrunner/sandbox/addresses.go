@@ -18,7 +18,7 @@ type Addresses struct {
 	used map[uint32]bool
 }
 
-// NewAddresses hands out what lies in the prefixes, but for the first addresses, which are the node's own.
+// NewAddresses hands out the addresses in the prefixes, except the first ones, which are the node's own.
 func NewAddresses(prefixes []netip.Prefix) (*Addresses, error) {
 	if len(prefixes) == 0 {
 		return nil, fmt.Errorf("no pod CIDR")

@@ -1,7 +1,7 @@
 // Package sandbox does the Linux work of a node: a bridge, network namespaces, private roots, processes. It knows nothing of
-// Kubernetes; it is told addresses, paths, arguments and identities, and tells when a process ends.
+// Kubernetes; it is given addresses, paths, arguments and identities, and reports when a process ends.
 //
-// What it makes dies with the process that made it, whatever happens to that: namespaces have no names and live by open
+// Everything it makes dies with the process that made it, whatever happens to that: namespaces have no names and live by open
 // descriptors, mounts hang only in the namespaces of containers, the kernel kills containers when their parent's thread
 // ends. Only the bridge, cgroups and plain files outlive a crash; Open removes what an earlier life left.
 //

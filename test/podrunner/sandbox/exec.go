@@ -25,11 +25,11 @@ type Streams struct {
 // Size is a terminal's, in characters.
 type Size struct{ Width, Height uint16 }
 
-// ErrEnded tells that the container does not run any more.
+// ErrEnded means that the container does not run any more.
 var ErrEnded = errors.New("the container is not running")
 
-// Exec runs another process in the container, until it ends or the context does, and returns its exit code. A
-// *stage.StartError tells what is wrong with the command.
+// Exec runs another process in the container, until it ends or the context does, and returns its exit code. A *stage.StartError explains why the
+// command cannot run.
 func (p *Process) Exec(ctx context.Context, spec stage.Spec, streams Streams) (int, error) {
 	pipes, err := p.pipes(streams)
 	if err != nil {
@@ -37,7 +37,7 @@ func (p *Process) Exec(ctx context.Context, spec stage.Spec, streams Streams) (i
 	}
 	spec.Join, spec.Terminal = true, streams.Terminal
 	attributes := &syscall.SysProcAttr{Setsid: true, UseCgroupFD: p.group != nil, CgroupFD: p.group.fd()}
-	// The program is not in the container, but its descriptor is there when the stage starts.
+	// The program is not in the container, but its descriptor is open when the stage starts.
 	program := fmt.Sprintf("/proc/self/fd/%d", stage.FirstFD)
 	started, err := p.pod.host.start(once, program, spec, []*os.File{p.pod.host.stage}, pipes.theirs, attributes, p.join)
 	if err != nil {
@@ -118,7 +118,7 @@ func connect(pipes *pipes, streams Streams) (finish func()) {
 	}
 	return func() {
 		outputs.Wait()
-		// Whoever gave us Input and Sizes ends them with the connection, after we return; until then their
+		// The caller ends Input and Sizes with the connection, after we return; until then their
 		// goroutines end at the closed pipe.
 		pipes.close()
 	}
@@ -146,7 +146,7 @@ func (p *Process) Attach(input io.Reader, closes bool) error {
 	return err
 }
 
-// Resize tells the container's terminal its size.
+// Resize sets the size of the container's terminal.
 func (p *Process) Resize(size Size) error {
 	if !p.master {
 		return nil

@@ -66,7 +66,7 @@ func newGroups(dir string) (*groups, error) {
 	return g, nil
 }
 
-// close kills what is left and removes the groups.
+// close kills the remaining processes and removes the groups.
 func (g *groups) close() {
 	_ = writeGroup(g.dir, "cgroup.kill", "1")
 	inside, _ := os.ReadDir(g.dir)
@@ -125,7 +125,7 @@ func (g *group) freeze(on bool) error {
 	return writeGroup(g.dir, "cgroup.freeze", value)
 }
 
-// oom says whether the kernel killed for memory here.
+// oom reports whether the kernel killed for memory here.
 func (g *group) oom() bool {
 	if g == nil {
 		return false

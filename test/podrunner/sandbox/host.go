@@ -191,7 +191,7 @@ func removeLinks(bridge string) error {
 // dumps is how often a list is asked for that changes while the kernel writes it down.
 const dumps = 100
 
-// whole asks for a list again if it has changed while the kernel wrote it down: other clusters come and go on this machine.
+// whole asks for a list again if it has changed while the kernel wrote it down: other clusters start and end on this machine.
 func whole[T any](list func() ([]T, error)) (all []T, err error) {
 	for range dumps {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -47,8 +47,7 @@ func (p *pipes) open(input bool) (err error) {
 	return nil
 }
 
-// pipe makes a pipe of which only our end is for Go's poller: programs expect to be blocked. What it returns first is the
-// reader's end.
+// pipe makes a pipe with only our end for Go's poller: programs expect to be blocked. It returns the reader's end first.
 func pipe(weRead bool) (reader, writer *os.File, err error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -94,7 +93,7 @@ func openTerminal(maker string) (*pipes, error) {
 	return &pipes{theirs: []*os.File{file, file, file}, input: master, output: master}, nil
 }
 
-// resize tells a terminal its size.
+// resize sets the size of a terminal.
 func resize(terminal *os.File, width, height uint16) error {
 	return control(terminal, func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})

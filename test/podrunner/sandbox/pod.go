@@ -131,8 +131,8 @@ func (h *Host) back(flags int) error {
 }
 
 // connect gives the pod its link, addresses and routes. Addresses stand alone and everything goes by the bridge's
-// address: so every packet between pods passes the machine's routing, and what was translated there on its way (the
-// address of a Service) is translated back on its return.
+// address: so every packet between pods passes the machine's routing, and an address that is translated there on its way (the address of a Service)
+// is translated back on its return.
 func (p *Pod) connect() error {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = p.host.config.Bridge + "v" + strconv.FormatUint(uint64(p.host.names.Add(1)), 36)

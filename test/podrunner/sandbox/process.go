@@ -34,7 +34,7 @@ type ProcessConfig struct {
 	Limits  Limits
 	// Output reads what the process writes until the end of it; it runs once for each stream, "stdout" and "stderr".
 	Output func(stream string, from io.Reader)
-	// Ended is told the end, once, after Output has seen everything.
+	// Ended is called with the exit, once, after Output has seen everything.
 	Ended func(Exit)
 }
 
@@ -66,7 +66,7 @@ type Process struct {
 	ended bool
 }
 
-// Start starts a container. A *stage.StartError tells what is wrong with its command.
+// Start starts a container. A *stage.StartError explains why its command cannot run.
 func (p *Pod) Start(config ProcessConfig) (*Process, error) {
 	defer func() {
 		_ = config.Root.Close()
@@ -232,7 +232,7 @@ func (s started) wait() Exit {
 	}
 	exit := Exit{Code: status.ExitStatus(), At: time.Now()}
 	if err != nil {
-		exit.Code = 255 // nobody knows
+		exit.Code = 255 // not known
 	}
 	if status.Signaled() {
 		exit.Signal = int(status.Signal())
@@ -302,7 +302,7 @@ func (p *Process) kill() {
 	}
 }
 
-// Pause stops every process of the container where it stands, or lets them go on.
+// Pause stops every process of the container where it stands, or resumes them.
 func (p *Process) Pause(on bool) error {
 	if p.group != nil {
 		return p.group.freeze(on)

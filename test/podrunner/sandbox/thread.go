@@ -45,7 +45,7 @@ func once(f func() error) error {
 }
 
 // own runs f in a goroutine with a thread of its own, which ends with it: a thread that might be in a wrong namespace must
-// not be used again. The process's first thread cannot end, and what is said of it is said of the process: it is left out.
+// not be used again. The process's first thread cannot end, and its namespaces show as the process's: it is not used.
 func own(f func()) {
 	go func() {
 		runtime.LockOSThread()

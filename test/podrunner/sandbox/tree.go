@@ -26,7 +26,7 @@ func (t *Tree) Clone(readOnly bool) (*Tree, error) {
 	return cloneAt(int(t.file.Fd()), "", t.file.Name(), unix.AT_EMPTY_PATH, t.dir, readOnly)
 }
 
-// Bind is a mount of what is at path on the machine, with what is mounted below it.
+// Bind is a mount of the machine's path, with the mounts below it.
 func Bind(path string, readOnly bool) (*Tree, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -35,7 +35,7 @@ func Bind(path string, readOnly bool) (*Tree, error) {
 	return cloneAt(unix.AT_FDCWD, path, path, unix.AT_RECURSIVE, info.IsDir(), readOnly)
 }
 
-// BindBelow is a mount of what is at path below the directory. Links are followed as long as they stay there.
+// BindBelow is a mount of the path below the directory. Links are followed as long as they stay there.
 func BindBelow(directory, path string, readOnly bool) (*Tree, error) {
 	file, err := below(directory, path, unix.O_PATH)
 	if err != nil {
@@ -49,7 +49,7 @@ func BindBelow(directory, path string, readOnly bool) (*Tree, error) {
 	return cloneAt(int(file.Fd()), "", file.Name(), unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, info.IsDir(), readOnly)
 }
 
-// below opens what is at path in the directory, refusing what lies outside of it.
+// below opens the path in the directory, refusing paths that lead outside of it.
 func below(directory, path string, flags uint64) (*os.File, error) {
 	base, err := unix.Open(directory, unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -117,11 +117,11 @@ func Overlay(lower, changes string) (*Tree, error) {
 	}
 	return newTree("overlay", lower, [][2]string{
 		{"source", "podrunner"}, {"lowerdir", lower}, {"upperdir", upper}, {"workdir", work},
-		{"volatile", ""}, // nobody mounts these changes again: its end need not wait for the disk
+		{"volatile", ""}, // these changes are never mounted again: its end need not wait for the disk
 	})
 }
 
-// OnRoot says whether a path lies on the file system of "/", or nowhere.
+// OnRoot reports whether a path lies on the file system of "/", or nowhere.
 func OnRoot(path string) bool {
 	var root, there unix.Stat_t
 	if unix.Stat("/", &root) != nil || unix.Stat(path, &there) != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // root builds the container's tree and makes it "/". Kernel file systems are mounted here because /proc shows the PID
-// namespace, and /sys the network namespace, of whoever mounts it.
+// namespace, and /sys the network namespace, of the process that mounts it.
 func root(spec *Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -26,7 +26,7 @@ func Run() int {
 		failure = &StartError{Message: err.Error()}
 	}
 	if text, err := json.Marshal(failure); err == nil && status != nil {
-		_, _ = status.Write(text) // nobody reads: then nobody started us as a stage, and the exit code must do
+		_, _ = status.Write(text) // it fails if this was not started as a stage; the exit code then suffices
 	}
 	return 127
 }
@@ -145,7 +145,7 @@ func become(spec *Spec) error {
 		return fmt.Errorf("set user %d: %w", spec.User, err)
 	}
 	if spec.User == 0 {
-		// A user other than root lost its capabilities with setresuid and may only regain those that are left.
+		// A user other than root lost its capabilities with setresuid and may only regain the capabilities that are left.
 		if err := setCapabilities(spec.Capabilities); err != nil {
 			return fmt.Errorf("set capabilities %x: %w", spec.Capabilities, err)
 		}

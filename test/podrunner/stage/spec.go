@@ -22,12 +22,12 @@ const (
 
 // Spec says what the process becomes.
 type Spec struct {
-	// Join is true for a process inside a container that runs already: root and mounts are there.
+	// Join is true for a process inside a container that runs already and has its root and mounts.
 	Join bool `json:"join,omitempty"`
-	// Root is the descriptor of the mount that becomes "/", and Base a directory of the machine to hang it on meanwhile.
+	// Root is the descriptor of the mount that becomes "/", and Base a directory of the machine to mount it on until then.
 	Root int    `json:"root,omitempty"`
 	Base string `json:"base,omitempty"`
-	// ReadOnlyRoot forbids writing to the root, but not to what is mounted on it.
+	// ReadOnlyRoot forbids writing to the root, but not to the mounts on it.
 	ReadOnlyRoot bool `json:"readOnlyRoot,omitempty"`
 	// Privileged containers may write to /proc/sys and /sys.
 	Privileged bool `json:"privileged,omitempty"`
@@ -54,7 +54,7 @@ type Spec struct {
 type Mount struct {
 	FD     int    `json:"fd"`
 	Target string `json:"target"`
-	File   bool   `json:"file,omitempty"` // what is mounted is not a directory
+	File   bool   `json:"file,omitempty"` // the mount is not a directory
 }
 
 // StartError is why the program could not be run.

@@ -1,5 +1,5 @@
 // Package stream is the part of a kubelet's API that the API server calls for users: logs, exec, attach, port-forward. It
-// speaks the protocols; a Backend does what they ask for. Each request has its goroutine, and ends with its connection.
+// speaks the protocols; a Backend carries out the requests. Each request has its goroutine, and ends with its connection.
 package stream
 
 import (
@@ -25,7 +25,7 @@ var ErrNotFound = errors.New("not found")
 // Pod names a pod. The UID may be empty.
 type Pod struct{ Namespace, Name, UID string }
 
-// Backend does what is asked for.
+// Backend carries out requests.
 type Backend interface {
 	// Logs writes a container's log. Nothing may be written before an error.
 	Logs(ctx context.Context, pod Pod, container string, previous bool, options logs.Options, to io.Writer) error
@@ -102,7 +102,7 @@ func code(err error) int {
 	return http.StatusBadRequest
 }
 
-// lazy remembers whether anything was written, and sends what was when it is told to.
+// lazy remembers whether anything was written, and sends it when flushed.
 type lazy struct {
 	http.ResponseWriter
 	begun bool

@@ -48,7 +48,7 @@ func HostPath(source *v1.HostPathVolumeSource) error {
 	return nil
 }
 
-// EmptyDir gives a directory to everybody, or to the group.
+// EmptyDir gives a directory to all users, or to the group.
 func EmptyDir(dir string, group *int64) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err

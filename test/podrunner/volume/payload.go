@@ -17,7 +17,7 @@ type Tokens interface {
 	Token(source *v1.ServiceAccountTokenProjection) ([]byte, error)
 }
 
-// FromObjects says whether a volume's files come from objects.
+// FromObjects reports whether a volume's files come from objects.
 func FromObjects(source *v1.VolumeSource) bool {
 	return source.ConfigMap != nil || source.Secret != nil || source.DownwardAPI != nil || source.Projected != nil
 }
@@ -131,7 +131,7 @@ func (c *collector) downward(items []v1.DownwardAPIVolumeFile, mode *int32) erro
 }
 
 // token files are for their user alone when all containers agree who that is, and for the volume's group when there is
-// one; otherwise everybody must be able to read them.
+// one; otherwise all users must be able to read them.
 func (c *collector) token(source *v1.ServiceAccountTokenProjection, mode *int32) error {
 	text, err := c.tokens.Token(source)
 	if err != nil {

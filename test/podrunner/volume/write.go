@@ -27,7 +27,7 @@ const (
 
 // Write makes the directory show exactly the files, all old or all new at any moment: they are written to a directory
 // beside, and a link that all visible names go through is moved there. So does the kubelet, and readers count on it. It
-// says whether anything changed.
+// reports whether anything changed.
 func Write(dir string, files map[string]File, group *int64) (bool, error) {
 	if same(dir, files) {
 		return false, nil
@@ -122,7 +122,7 @@ func linkNames(dir string, files map[string]File) error {
 	return nil
 }
 
-// same says whether the directory has exactly these files already.
+// same reports whether the directory has exactly these files already.
 func same(dir string, files map[string]File) bool {
 	data := filepath.Join(dir, dataLink)
 	if _, err := os.Stat(data); err != nil {

@@ -20,7 +20,7 @@ type Object interface {
 	metav1.Object
 }
 
-// Mirror has the objects of one list, and tells of changes. It keeps nothing of an object that nobody here reads.
+// Mirror has the objects of one list, and reports changes. It drops the parts of objects that this program does not read.
 type Mirror[T Object] struct {
 	// Changed and Gone are called one at a time, in the order of changes; either may be nil.
 	Changed func(T)
@@ -37,7 +37,7 @@ func NewMirror[T Object](changed, gone func(T)) *Mirror[T] {
 	return &Mirror[T]{Changed: changed, Gone: gone, objects: make(map[string]T), synced: make(chan struct{})}
 }
 
-// Synced is closed when the first list is there.
+// Synced is closed when the first list has arrived.
 func (m *Mirror[T]) Synced() <-chan struct{} { return m.synced }
 
 // Get returns an object by namespace and name.
@@ -101,7 +101,7 @@ func (m *Mirror[T]) put(object T) {
 	m.objects[key(object)] = object
 	m.mu.Unlock()
 	if had && old.GetUID() != object.GetUID() && m.Gone != nil {
-		m.Gone(old) // deleted and made again while nobody looked
+		m.Gone(old) // deleted and made again unseen
 	}
 	if had && old.GetResourceVersion() == object.GetResourceVersion() {
 		return

@@ -28,7 +28,7 @@ func (r Ref) String() string {
 	return fmt.Sprintf("%s %s/%s", kind, r.Namespace, r.Name)
 }
 
-// Objects watches each Secret and ConfigMap that somebody uses, once, as long as somebody does.
+// Objects watches each Secret and ConfigMap that has a User, once, as long as it has one.
 type Objects struct {
 	ctx    context.Context
 	client kubernetes.Interface
@@ -38,7 +38,7 @@ type Objects struct {
 	work    sync.WaitGroup
 }
 
-// User is told when an object it uses has changed. The pointer is its identity.
+// User is notified when an object it uses has changed. The pointer is its identity.
 type User struct{ Changed func() }
 
 type entry struct {

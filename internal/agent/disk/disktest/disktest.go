@@ -1,4 +1,4 @@
-// Package disktest makes file systems that are soon full, for tests. Only tests import it.
+// Package disktest makes small file systems, which are soon full, for tests. Only tests import it.
 //
 // Goroutines: none.
 package disktest

@@ -55,8 +55,8 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 )
 
-// Check checks the value of a patch. object is what the patch applies to, in the words of the field applyTo. refused is why Envoy
-// cannot read the value; remark is what Envoy would ignore or refuse for another reason. Both are empty for a value that is right.
+// Check checks the value of a patch. object is the value of the field applyTo. refused is why Envoy cannot read the value; remark names
+// a part that Envoy would ignore or refuse for another reason. Both are empty for a value that is right.
 func Check(object string, value *structpb.Struct) (refused, remark string) {
 	m := messageOf(object)
 	if m == nil {
@@ -94,7 +94,7 @@ func Check(object string, value *structpb.Struct) (refused, remark string) {
 	return "", ""
 }
 
-// strictly reads a value whose messages are all linked, without passing over what Envoy does not know.
+// strictly reads a value whose messages are all linked, and refuses fields that Envoy does not know.
 func strictly(m proto.Message, text []byte) (refused, remark string) {
 	proto.Reset(m)
 	err := protojson.UnmarshalOptions{Resolver: resolver{}}.Unmarshal(text, m)
@@ -117,7 +117,7 @@ func isExtension(object string) bool {
 	return false
 }
 
-// messageOf returns a new message of what a patch applies to; nil if it is not known.
+// messageOf returns a new message of the type that a patch applies to; nil if it is not known.
 func messageOf(object string) proto.Message {
 	switch object {
 	case "LISTENER":
@@ -149,7 +149,7 @@ func messageOf(object string) proto.Message {
 // position is where the decoder found a mistake, in a text that the user has not seen.
 var position = regexp.MustCompile(`^\(line \d+:\d+\): `)
 
-// reasonOf returns the text of an error of the decoder, without what differs from build to build.
+// reasonOf returns the text of an error of the decoder, without parts that differ from build to build.
 func reasonOf(err error) string {
 	if err == nil {
 		return ""

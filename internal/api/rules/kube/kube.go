@@ -132,7 +132,7 @@ func (c *checker) ingressPath(p *document.Path, path ingress.Path) {
 	c.ingressBackend(p.Field("backend"), path.Backend)
 }
 
-// absolute checks the path of a type that compares it with that of a request.
+// absolute checks the path of a type that compares it with the path of a request.
 func (c *checker) absolute(p *document.Path, path string) {
 	if !strings.HasPrefix(path, "/") {
 		c.fail(p, "%s must begin with /", document.Quote(path))

@@ -40,7 +40,7 @@ func TestLaterOperators(t *testing.T) {
 }
 
 // TestOperatorsOfEnvoy asks a real Envoy of any supported version: it accepts each operator that its version is said to know,
-// and refuses those that only newer versions know, and those that nobody knows.
+// and refuses operators of newer versions, and operators of no version.
 func TestOperatorsOfEnvoy(t *testing.T) {
 	path, err := meshtest.FindEnvoy(os.Getenv("ENVOY"))
 	if err != nil {

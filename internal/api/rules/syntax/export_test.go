@@ -2,7 +2,7 @@ package syntax
 
 import "strings"
 
-// Operators are the known operators of formats: those without an argument, and those that need one.
+// Operators returns the known operators of formats: plain operators have no argument, the others need one.
 func Operators() (plain, argument []string) {
 	return strings.Fields(plainOperators), strings.Fields(argumentOperators)
 }

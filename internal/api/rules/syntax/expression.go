@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// Expression checks the grammar of an expression in CEL, the Common Expression Language. It checks no names and no types, which are
-// a matter of who evaluates the expression.
+// Expression checks the grammar of an expression in CEL, the Common Expression Language. It checks no names and no types, which
+// depend on the evaluator of the expression.
 func Expression(s string) string {
 	p := &expressionParser{text: s}
 	p.next()

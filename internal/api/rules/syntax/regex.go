@@ -56,7 +56,7 @@ func programSize(re *syntax.Regexp) int {
 	return size
 }
 
-// checkClasses checks what Go's syntax has and Envoy's has not: long names of classes of characters, in any case of
+// checkClasses refuses syntax that Go has and Envoy does not have: long names of classes of characters, in any case of
 // letters, and characters by numbers that do not fit a byte.
 func checkClasses(s string) string {
 	for i := 0; i < len(s); i++ {
@@ -66,7 +66,7 @@ func checkClasses(s string) string {
 		i++
 		arg, end := argument(s, i+1)
 		switch s[i] {
-		case 'Q': // what is quoted is no class
+		case 'Q': // quoted text has no class
 			if end := strings.Index(s[i:], `\E`); end >= 0 {
 				i += end + 1
 				continue
@@ -86,7 +86,7 @@ func checkClasses(s string) string {
 	return ""
 }
 
-// argument is what an escape before i is about: what stands in braces there, else one character; end is its last byte.
+// argument returns the argument of an escape before i: the text in braces there, else one character; end is its last byte.
 func argument(s string, i int) (arg string, end int) {
 	if i >= len(s) {
 		return "", i
@@ -105,12 +105,12 @@ func isClass(name string) bool {
 	return len(name) <= 2 && name != "LC" && name != "Cn" && unicode.Categories[name] != nil
 }
 
-// Substitution checks the text that takes the place of what a regular expression matched: \1 is its first group,
+// Substitution checks the text that replaces the match of a regular expression: \1 is its first group,
 // \\ a backslash.
 func Substitution(text, expression string) string {
 	re, err := regexp.Compile(expression)
 	if err != nil {
-		return "" // said of the expression
+		return "" // reported for the expression
 	}
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' {

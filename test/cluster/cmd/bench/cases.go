@@ -283,7 +283,7 @@ func (w *world) replace(ctx context.Context, f *fleet, slices watch.Interface, s
 	return took, nil
 }
 
-// listed matches the line of the log that tells when everything had been listed.
+// listed matches the log line with the time when everything had been listed.
 var listed = regexp.MustCompile(`time=(\S+) .*msg="the cluster has been listed"`)
 
 // listCase starts pilot-discovery on the big world.

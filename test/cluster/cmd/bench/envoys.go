@@ -73,7 +73,7 @@ func (w *world) editForEnvoys(ctx context.Context, envoys, edits int, apply func
 			return nil, nil, fmt.Errorf("edit %d was for %d proxies, want %d", i, settled.Told, envoys)
 		}
 		whole = append(whole, millis(settled.Took))
-		// The API server tells its watchers before it answers, so this can be 0.
+		// The API server notifies its watchers before it answers, so this can be 0.
 		share = append(share, millis(max(0, settled.Took-applied.Sub(begin))))
 	}
 	return whole, share, nil

@@ -27,8 +27,8 @@ var order = [...]string{
 	prefix + "cluster.v3.Cluster", prefix + "endpoint.v3.ClusterLoadAssignment", prefix + "listener.v3.Listener", prefix + "route.v3.RouteConfiguration",
 }
 
-// fleet is a number of delta streams, spread over the namespaces. They stay when the control plane is restarted: each connects again
-// and says what it has.
+// fleet is a number of delta streams, spread over the namespaces. They stay when the control plane is restarted: each connects again and states the
+// versions that it has.
 type fleet struct {
 	conns   []*grpc.ClientConn
 	streams []*stream
@@ -42,7 +42,7 @@ type stream struct {
 	fleet    *fleet
 	node     *corev3.Node
 	has      [len(order)]map[string]string // version by name
-	names    [len(order)][]string          // what it asks for by name
+	names    [len(order)][]string          // the names that it subscribes to
 	settled  atomic.Bool                   // it has everything that it asks for
 	received atomic.Int64                  // resources and removals of this and earlier connections
 }

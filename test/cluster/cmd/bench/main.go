@@ -2,7 +2,7 @@
 // until every proxy has what follows from it, and what a change, a list and a restart cost the process.
 //
 // The API server and etcd run on this machine, without nodes; the controllers are stopped while objects are made, so that nothing but
-// the bench writes. Proxies are gRPC streams that count and acknowledge what they are sent; the last case has real Envoys under
+// the bench writes. Proxies are gRPC streams that count and acknowledge all responses; the last case has real Envoys under
 // pilot-agent. A figure beyond its bar is a visible MISS; the exit code says only whether all cases could run.
 package main
 

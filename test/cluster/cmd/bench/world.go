@@ -121,7 +121,7 @@ func podName(service, of, generation int) string {
 	return fmt.Sprintf("svc-%d-%d-%d", service, of, generation)
 }
 
-// address is that of a pod; generations of one pod have different ones.
+// address is the address of a pod; generations of one pod have different ones.
 func address(service, of, generation int) string {
 	n := service*2 + of
 	return fmt.Sprintf("10.%d.%d.%d", 128+generation%64, n>>8, n&0xff)

@@ -62,7 +62,7 @@ func run(ctx context.Context, stop func(), args []string, w io.Writer) error {
 	}
 	tell(w, c, s.nodes, time.Since(begin))
 	<-ctx.Done()
-	stop() // a second interrupt ends this process at once, and the reaper removes what is left
+	stop() // a second interrupt ends this process at once, and the reaper cleans up
 	fmt.Fprintln(w, "\ncluster: removing everything it made")
 	return c.Close()
 }
@@ -97,7 +97,7 @@ func (s settings) options(ctx context.Context) (cluster.Options, error) {
 	return o, err
 }
 
-// tell says how to reach the cluster.
+// tell prints how to reach the cluster.
 func tell(w io.Writer, c *cluster.Cluster, nodes int, took time.Duration) {
 	fmt.Fprintf(w, "cluster: ready after %s; logs are in %s\n\n", took.Round(time.Second/10), c.Dir())
 	fmt.Fprintf(w, "  export KUBECONFIG=%s\n", c.Kubeconfig())

@@ -15,17 +15,16 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster/mesh"
 )
 
-// edits notes when the API server tells of edits of the bookstore's rules. The goroutines are those of the informers; close
-// ends them.
+// edits records when the API server reports edits of the bookstore's rules. Its goroutines are the informers'; close ends them.
 type edits struct {
 	stop      chan struct{}
 	informers dynamicinformer.DynamicSharedInformerFactory
 
 	mu   sync.Mutex
-	last time.Time // of the edit that nobody has taken yet; zero if there is none
+	last time.Time // of the edit that take has not returned yet; zero if there is none
 }
 
-// follow watches the rules, and returns when those that are there are known.
+// follow watches the rules, and returns when the existing rules are known.
 func follow(config *rest.Config) (*edits, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -50,7 +49,7 @@ func (e *edits) handler() cache.ResourceEventHandler {
 				e.note()
 			}
 		},
-		// Another generation is another spec. A list after an interruption tells of objects that are as before.
+		// Another generation is another spec. A list after an interruption also reports unchanged objects.
 		UpdateFunc: func(was, is any) {
 			if was.(meta.Object).GetGeneration() != is.(meta.Object).GetGeneration() {
 				e.note()

@@ -29,7 +29,7 @@ type stage struct {
 // The methods of stage and of mesh.Mesh make it a tour.Bookstore.
 var _ tour.Bookstore = (*stage)(nil)
 
-// open starts all parts. What it has started when it fails, close stops.
+// open starts all parts. If it fails, close stops the parts that it has started.
 func (s *stage) open(ctx context.Context) error {
 	s.Line(s.In(tour.Bold, "A bookstore on Kubernetes: four services, one of them in three versions, and a sidecar in each pod"))
 	s.Picture()
@@ -82,7 +82,7 @@ func (s *stage) Routes() (string, error) {
 	return string(text), err
 }
 
-// Edit implements tour.Bookstore: an edit is made when the API server tells of it. What kubectl itself takes is not counted.
+// Edit implements tour.Bookstore: an edit is made when the API server reports it. The time of kubectl itself is not counted.
 func (s *stage) Edit(ctx context.Context, routes string) (time.Time, error) {
 	s.Edited()
 	if _, err := s.Kubectl(ctx, routes, "apply", "-f", "-"); err != nil {
@@ -112,7 +112,7 @@ func (s *stage) Settled(ctx context.Context, edited time.Time) (testbed.Settled,
 	return settled, err
 }
 
-// Control implements tour.Bookstore: Kubernetes looks after the control plane, so this only tells.
+// Control implements tour.Bookstore: Kubernetes looks after the control plane, so this only reports.
 func (s *stage) Control(ctx context.Context) (news []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -128,7 +128,7 @@ func (s *stage) Control(ctx context.Context) (news []string, err error) {
 	return news, nil
 }
 
-// next says what can be tried while everything runs.
+// next prints suggestions to try while everything runs.
 func (s *stage) next(ctx context.Context) error {
 	reviews, err := s.Pods(ctx, "reviews")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Podrunner-init is the first program of every container: it finishes what can only be done inside the container's
-// namespaces, then becomes the container's own program. It is no use by itself.
+// Podrunner-init is the first program of every container: it finishes the setup that must happen inside the container's namespaces, then becomes the
+// container's own program. It is no use by itself.
 package main
 
 import (
