@@ -110,6 +110,8 @@ type Proxy struct {
 	// Identity is the authenticated identity of the proxy; zero if it is connected without TLS. Namespace and Account
 	// are then unverified metadata of the proxy.
 	Identity identity.Identity
+	// From is the IP address from which the proxy connected; empty if it is not known.
+	From string
 	// Connected is when the proxy connected. It is zero unless Group is set.
 	Connected time.Time
 }
@@ -120,7 +122,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.Connected.Equal(o.Connected)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected)
 }
 
 // InboundPort is a port where a workload serves.

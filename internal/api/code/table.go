@@ -106,7 +106,7 @@ func clusters() []Entry {
 // running are the codes of Problems that only a control plane with proxies finds.
 func running() []Entry {
 	return []Entry{
-		{"proxy-id-shared", Warning, "Several connections have one node id at the same time, so two proxies probably have the same name and address.", "Give each workload a name and an address of its own, or end the agent that was started twice."},
+		{"proxy-id-shared", Warning, "Proxies at several addresses are connected with one node id, so they have the same name and address in their settings.", "Give each workload a name and an address of its own, or end the agent that was started twice."},
 		{"proxy-rejected", Either, "A proxy has rejected a resource and keeps what it had; all else is still updated.", "Correct the object that the resource is made of, as the reason says."},
 		{"proxy-unacknowledged", Warning, "A proxy has been sent a resource and does not acknowledge it.", "See whether endpoints can be resolved and certificates fetched."},
 		{"resource-missing", Warning, "A proxy asks for a resource that it does not get: a secret or an extension.", "Create it, or permit it, as the message says."},

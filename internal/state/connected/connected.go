@@ -24,8 +24,8 @@ type Rows struct {
 	// ProxiesIn lists the connected proxies of a namespace.
 	ProxiesIn store.Index[string, omap.Name]
 
-	// Shared are the node ids that several connected proxies have, with the number of their connections. SharedIDs lists them under the
-	// empty key.
+	// Shared are the node ids that connected proxies at several addresses have, with the number of these addresses. SharedIDs lists them
+	// under the empty key.
 	Shared    store.Table[string, int]
 	SharedIDs store.Index[struct{}, omap.Name]
 

@@ -19,9 +19,8 @@ func (q *Queries) defineShared(g *query.Graph) query.Collection[All, api.Problem
 			n, ok := q.tables.Shared.Get(r, string(id))
 			return []api.Problem{{
 				Severity: api.Warning, Code: "proxy-id-shared", Field: string(id),
-				Reason: fmt.Sprintf("%d connections have this node id at the same time: if they are of several proxies, pages and policies cannot distinguish "+
-					"these, and proxies with one address share its connections; give each workload a name and an address of its own. "+
-					"A proxy that has connected again has two until the control plane notices that the old connection is gone", n),
+				Reason: fmt.Sprintf("proxies at %d addresses have this node id: pages and policies cannot distinguish them, and traffic for one may be "+
+					"configured for the other; give each workload a name and an address of its own", n),
 			}}, ok
 		}),
 		func(_ All, id omap.Name) omap.Name { return id })

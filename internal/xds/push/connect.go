@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -35,6 +36,9 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 			return nil, l.refuse(ctx, err)
 		}
 		p.Identity, p.Account = caller.Identity, caller.ServiceAccount
+	}
+	if from, err := netip.ParseAddrPort(s.Peer()); err == nil {
+		p.From = from.Addr().Unmap().String()
 	}
 	if p.Group != "" {
 		p.Connected = time.Now().UTC()

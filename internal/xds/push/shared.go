@@ -5,22 +5,30 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// shared counts the connections of each node id. It belongs to the goroutine of the loop. An agent that has a stream beside its proxy does
-// not count.
-type shared map[string]int
+// shared counts the connections of each node id by the host from which the proxy connected. It belongs to the goroutine of the loop. The
+// agent of a proxy does not count, and neither do several connections from one host: during a hot restart a proxy has two, and an old
+// connection may last until the server notices that it is broken.
+type shared map[string]map[string]int
 
-// noteShared adds n to the connections of a proxy's node id, and makes an id of several connections a row.
+// noteShared adds n to the connections of a proxy's node id, and makes an id that is used from several hosts a row.
 func (l *Loop) noteShared(tx *store.Txn, p *proxy.Proxy, n int) {
 	if p.Role == proxy.Agent {
 		return
 	}
-	l.shared[p.ID] += n
-	switch count := l.shared[p.ID]; {
-	case count > 1:
-		l.tables.Shared.Set(tx, p.ID, count)
-	case count == 1:
+	hosts := l.shared[p.ID]
+	if hosts == nil {
+		hosts = map[string]int{}
+		l.shared[p.ID] = hosts
+	}
+	if hosts[p.From] += n; hosts[p.From] == 0 {
+		delete(hosts, p.From)
+	}
+	switch len(hosts) {
+	case 0:
+		delete(l.shared, p.ID)
+	case 1:
 		l.tables.Shared.Delete(tx, p.ID)
 	default:
-		delete(l.shared, p.ID)
+		l.tables.Shared.Set(tx, p.ID, len(hosts))
 	}
 }
