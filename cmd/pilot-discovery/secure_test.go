@@ -264,20 +264,19 @@ func (m *secured) certificates(plain, certified *grpc.ClientConn) {
 // expired credentials open no new stream.
 func TestStreamsEndWithTheirCredentials(t *testing.T) {
 	m := startSecure(t)
-	plain := m.dial(nil)
 	for _, name := range []string{"token", "certificate"} {
-		short, conn := "", plain
+		var short string
+		var own *tls.Certificate
 		if name == "token" {
 			short = m.token("shop", "web", 3*time.Second)
 		} else {
-			own, err := m.certify(plain, m.token("shop", "web", time.Hour), 3*time.Second, nil)
-			if err != nil {
+			var err error
+			if own, err = m.certify(m.dial(nil), m.token("shop", "web", time.Hour), 3*time.Second, nil); err != nil {
 				t.Fatal(err)
 			}
-			conn = m.dial(own)
 		}
 		began := time.Now()
-		stream, err := m.ask(conn, short, webNode, nil)
+		stream, err := m.ask(m.dial(own), short, webNode, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -285,7 +284,8 @@ func TestStreamsEndWithTheirCredentials(t *testing.T) {
 		if took := time.Since(began); took < 1500*time.Millisecond { // times in both have whole seconds
 			t.Errorf("%s: the stream ended after %v", name, took)
 		}
-		if _, err := m.ask(conn, short, webNode, nil); err == nil {
+		// The connection ends with the stream, so each call needs one of its own.
+		if _, err := m.ask(m.dial(own), short, webNode, nil); err == nil {
 			t.Errorf("%s: it is accepted after it has expired", name)
 		}
 	}
