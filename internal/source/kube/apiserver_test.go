@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -51,8 +50,7 @@ func newAPIServer() *apiServer {
 
 // resourceOf is the name of the resource of a kind, and the group.
 func resourceOf(k schema.GroupKind) string {
-	of, _ := meta.UnsafeGuessKindToResource(k.WithVersion("v1"))
-	return of.Resource + "." + k.Group
+	return api.Kind{Name: k.Kind}.Plural() + "." + k.Group
 }
 
 // put creates or replaces an object.

@@ -7,7 +7,6 @@ import (
 
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/pilotmesh/pilot/internal/api"
 )
 
 // clients are the clients of one API server. They share their connections and the limit of requests.
@@ -140,7 +141,7 @@ func (c *clients) partial(of schema.GroupVersionResource, f filter) resource {
 
 // custom returns a resource of a kind of configuration, in one version.
 func (c *clients) custom(kind schema.GroupVersionKind) resource {
-	of, _ := meta.UnsafeGuessKindToResource(kind)
+	of := kind.GroupVersion().WithResource(api.Kind{Name: kind.Kind}.Plural())
 	client := c.dynamic.Resource(of)
 	example := &unstructured.Unstructured{}
 	example.SetGroupVersionKind(kind)
