@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -159,20 +158,6 @@ func document(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// unread returns one line about the objects of kinds that are not read; empty if there are none.
-func unread(kinds map[string]int) string {
-	if len(kinds) == 0 {
-		return ""
-	}
-	total := 0
-	var list []string
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		total += kinds[kind]
-		list = append(list, fmt.Sprintf("%s (%d)", kind, kinds[kind]))
-	}
-	return fmt.Sprintf("%s of %s that Pilot does not read: %s", count(total, "object"), count(len(kinds), "kind"), strings.Join(list, ", "))
-}
-
 // report writes the problems. It returns ErrFailed if there are some of the level failOn or above.
 func report(w io.Writer, form, failOn string, a *analyze.Analysis, problems []api.Problem) error {
 	found := make([]admin.Problem, 0, len(problems))
@@ -185,8 +170,8 @@ func report(w io.Writer, form, failOn string, a *analyze.Analysis, problems []ap
 		for _, one := range found {
 			fmt.Fprintln(w, p.line(one))
 		}
-		if line := unread(a.Unread); line != "" {
-			fmt.Fprintln(w, line)
+		if kinds := a.Unread; len(kinds) > 0 {
+			fmt.Fprintf(w, "%s of %s that Pilot does not read: %v\n", count(kinds.Total(), "object"), count(len(kinds), "kind"), kinds)
 		}
 		fmt.Fprintf(w, "%s, %s in %s with %s\n", count(errors, "error"), count(warnings, "warning"), count(a.Files, "file"), count(a.Objects, "usable object"))
 	} else if err := write(w, form, found); err != nil {

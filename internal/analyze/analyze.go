@@ -40,7 +40,7 @@ type Analysis struct {
 	Files, Objects int
 
 	// Unread counts the objects of kinds that are not read, by kind.
-	Unread map[string]int
+	Unread object.Unread
 
 	converter object.Converter
 	values    map[api.Key]kube.Value   // of objects of Kubernetes
@@ -61,7 +61,7 @@ type usable struct {
 // New returns an empty analysis.
 func New() *Analysis {
 	return &Analysis{
-		first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable), values: make(map[api.Key]kube.Value), Unread: make(map[string]int),
+		first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable), values: make(map[api.Key]kube.Value), Unread: make(object.Unread),
 		converter: object.Converter{Texts: object.NewTexts(object.TextLimit), Written: true},
 	}
 }

@@ -57,7 +57,7 @@ type file struct {
 	texts    map[omap.Hash]text
 	claims   []*claim
 	problems []api.Problem
-	unread   map[string]int // by kind: how many objects it has that are not read
+	unread   object.Unread
 }
 
 type claimState uint8
@@ -101,7 +101,7 @@ func (l *ledger) read(path string, data []byte, now, written time.Time, complete
 	if old != nil && old.sum == sum && !old.leaving {
 		return again
 	}
-	f := &file{sum: sum, since: now, ended: bytes.HasSuffix(data, []byte("\n")), texts: map[omap.Hash]text{}, unread: map[string]int{}}
+	f := &file{sum: sum, since: now, ended: bytes.HasSuffix(data, []byte("\n")), texts: map[omap.Hash]text{}, unread: object.Unread{}}
 	switch {
 	case l.files[path] == nil && written.Before(now):
 		f.since = written

@@ -2,7 +2,6 @@ package file
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -161,7 +160,7 @@ func duplicates(key api.Key, winner *claim, claims []*claim) (found []api.Proble
 
 // unreadKinds returns one problem for all objects of the directory that are not read; none if there are none.
 func (l *ledger) unreadKinds() []api.Problem {
-	kinds := map[string]int{}
+	kinds := object.Unread{}
 	for _, f := range l.files {
 		for kind, n := range f.unread {
 			kinds[kind] += n
@@ -170,15 +169,11 @@ func (l *ledger) unreadKinds() []api.Problem {
 	if len(kinds) == 0 {
 		return nil
 	}
-	var list []string
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		list = append(list, fmt.Sprintf("%s (%d)", kind, kinds[kind]))
-	}
 	why := "Pilot does not read"
 	if l.cluster == "" {
 		why = "are not read from files beside a cluster"
 	}
-	p := problem(l.dir, api.Info, "has objects of kinds that %s: %s", why, strings.Join(list, ", "))
+	p := problem(l.dir, api.Info, "has objects of kinds that %s: %v", why, kinds)
 	p.Code = "kind-unread"
 	return []api.Problem{p}
 }
