@@ -10,8 +10,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -106,10 +104,7 @@ func TestApplicationInFiles(t *testing.T) {
 	c.until("/debug/endpointz?host=cup.kitchen.svc.cluster.local", func(_ int, body string) bool { return strings.Contains(body, "10.3.0.1") })
 	c.until("/debug/problemz", func(_ int, body string) bool { return strings.TrimSpace(body) == "[]" })
 
-	conn, err := grpc.NewClient(c.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := c.dial()
 	defer func() { _ = conn.Close() }()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
 	if err != nil {

@@ -93,6 +93,16 @@ func startIn(t *testing.T, dir string, flags ...string) *controlPlane {
 	return c
 }
 
+// dial returns a plaintext connection to the control plane.
+func (c *controlPlane) dial() *grpc.ClientConn {
+	c.t.Helper()
+	conn, err := grpc.NewClient(c.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return conn
+}
+
 // write puts a file into the directory, whole at once.
 func (c *controlPlane) write(name, text string) {
 	c.t.Helper()
@@ -155,10 +165,7 @@ func TestServe(t *testing.T) {
 	c := start(t, "--log_as_json", "--resync=1m")
 	c.ready()
 
-	conn, err := grpc.NewClient(c.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := c.dial()
 	defer func() { _ = conn.Close() }()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
 	if err != nil {
@@ -256,10 +263,7 @@ func TestBadNode(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := start(t)
 	c.ready()
-	conn, err := grpc.NewClient(c.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := c.dial()
 	defer func() { _ = conn.Close() }()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
 	if err != nil {

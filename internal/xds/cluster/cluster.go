@@ -95,18 +95,23 @@ func (q *Queries) clusters(r *query.Reader, at layer.HostForClient) []*clusterv3
 	if !ok {
 		return nil
 	}
+	return q.ofPorts(r, at, s, translation.build)
+}
+
+// ofPorts returns a cluster for each port of a service, and for each subset of a port; build makes one.
+func (q *Queries) ofPorts(r *query.Reader, at layer.HostForClient, s *service.Service, build func(t translation, p mesh.Port, subset *networking.Subset) *clusterv3.Cluster) []*clusterv3.Cluster {
 	t := translation{q, r, s, q.traffic.PolicyFor(r, at.HostView, at.Rules), at.Client}
 	var out []*clusterv3.Cluster
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		out = append(out, t.build(p, nil))
+		out = append(out, build(t, p, nil))
 		if t.policy == nil {
 			continue
 		}
 		for _, subset := range t.policy.Subsets {
-			out = append(out, t.build(p, subset))
+			out = append(out, build(t, p, subset))
 		}
 	}
 	return out

@@ -17,21 +17,7 @@ func (q *Queries) passing(r *query.Reader, at layer.HostForClient) []*clusterv3.
 	if !ok || s.External || s.Resolution == mesh.DynamicDNS {
 		return nil
 	}
-	t := translation{q, r, s, q.traffic.PolicyFor(r, at.HostView, at.Rules), at.Client}
-	var out []*clusterv3.Cluster
-	for _, p := range s.Ports {
-		if p.Protocol == mesh.UDP {
-			continue
-		}
-		out = append(out, t.passing(p, nil))
-		if t.policy == nil {
-			continue
-		}
-		for _, subset := range t.policy.Subsets {
-			out = append(out, t.passing(p, subset))
-		}
-	}
-	return out
+	return q.ofPorts(r, at, s, translation.passing)
 }
 
 func (t translation) passing(p mesh.Port, subset *networking.Subset) *clusterv3.Cluster {
