@@ -44,7 +44,7 @@ type breakage struct {
 	passes bool
 }
 
-// nobody is the name of the breakage that files alone always have, because no proxy is connected to them.
+// nobody names the breakage whose cause is in every answer from files, because no proxy is connected to them.
 const nobody = "nobody connected"
 
 // canI asks whether the shop may call the reviews.
