@@ -19,12 +19,12 @@ soak() { # name package test
     echo "soak: $1: FAILED after $((SECONDS - begin)) s; to see it again: ${command[*]}"
   fi
 }
-soak omap ./internal/omap 'TestAgainstPlainMap|TestBag'
-soak slab ./internal/slab 'Test.*'
-soak store ./internal/store 'TestIndexAgainstScan'
-soak query ./internal/query 'TestIncrementalMatchesNaive'
-soak protocol ./internal/xds/protocol 'TestProxyEndsWithTheLastState'
-soak subscriptions ./internal/xds/protocol 'TestWhoeverSubscribesHas'
+soak omap ./internal/engine/omap 'TestAgainstPlainMap|TestBag'
+soak slab ./internal/engine/slab 'Test.*'
+soak store ./internal/engine/store 'TestIndexAgainstScan'
+soak query ./internal/engine/query 'TestIncrementalMatchesNaive'
+soak protocol ./internal/ads/protocol 'TestProxyEndsWithTheLastState'
+soak subscriptions ./internal/ads/protocol 'TestWhoeverSubscribesHas'
 soak class ./internal/xds/class 'TestIncrementalIsCold'
 soak cut ./internal/xds/class 'TestCutBuildsAreCold'
 if [ "$ran" = 0 ]; then

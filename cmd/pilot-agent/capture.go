@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pilotmesh/pilot/internal/capture"
-	"github.com/pilotmesh/pilot/internal/capture/settings"
+	"github.com/pilotmesh/pilot/internal/agent/capture"
+	"github.com/pilotmesh/pilot/internal/agent/capture/settings"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent"
 	"github.com/pilotmesh/pilot/internal/agent/config"
-	"github.com/pilotmesh/pilot/internal/collateral"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/collateral"
 )
 
 func main() { os.Exit(program()) }

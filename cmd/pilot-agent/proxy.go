@@ -15,7 +15,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent"
 	"github.com/pilotmesh/pilot/internal/agent/config"
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

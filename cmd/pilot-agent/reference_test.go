@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/agent/config"
-	"github.com/pilotmesh/pilot/internal/reference"
+	"github.com/pilotmesh/pilot/internal/run/reference"
 )
 
 var (

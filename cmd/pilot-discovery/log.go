@@ -8,9 +8,9 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/config"
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/config/logging"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 // loggedProblems is how many new problems are logged at a time. /debug/problemz lists all of them.
@@ -47,7 +47,7 @@ func logger(w io.Writer, s *config.Settings) *slog.Logger {
 }
 
 // logCommit logs a commit in one line. Commits that only connecting or disconnecting proxies have caused have level debug.
-func logCommit(log *slog.Logger, c push.Commit) {
+func logCommit(log *slog.Logger, c loop.Commit) {
 	objects, cells := 0, 0
 	for _, n := range c.Objects {
 		objects += n

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pilotmesh/pilot/internal/collateral"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/collateral"
 )
 
 func main() { os.Exit(program()) }

@@ -18,19 +18,19 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/admin"
-	"github.com/pilotmesh/pilot/internal/admission"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/ca"
-	"github.com/pilotmesh/pilot/internal/cluster"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/config"
-	"github.com/pilotmesh/pilot/internal/identity"
-	"github.com/pilotmesh/pilot/internal/impersonation"
-	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/controller/impersonation"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
+	"github.com/pilotmesh/pilot/internal/security/admission"
+	"github.com/pilotmesh/pilot/internal/security/ca"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/statefile"
-	"github.com/pilotmesh/pilot/internal/xds/push"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 const (
@@ -217,11 +217,11 @@ func (x *secure) reporter() func([]string) {
 }
 
 // add adds the actors.
-func (x *secure) add(g *run.Group, loop *push.Loop, xds *server.Server) {
+func (x *secure) add(g *run.Group, running *loop.Loop, xds *server.Server) {
 	s := x.settings
-	x.sink, x.xds = loop, xds
+	x.sink, x.xds = running, xds
 	if s.Kubernetes() && len(s.CA.NodeAccounts) > 0 {
-		x.impersonation = impersonation.Rule{Mesh: loop, Accounts: s.CA.NodeAccounts, Cluster: s.ClusterID}
+		x.impersonation = impersonation.Rule{Mesh: running, Accounts: s.CA.NodeAccounts, Cluster: s.ClusterID}
 	}
 	g.Add(run.Actor{Name: "certificate authority", Run: x.keeper.Run, Ready: x.keeper.Ready()})
 	g.Add(run.ListenGRPC("xDS and certificates (--secureGRPCAddr)", s.SecureGRPCAddr, x.server(xds, x.keeper.TLS()), xds.Drain, s.ShutdownDuration/2))
@@ -249,7 +249,7 @@ func (x *secure) refuse(ctx context.Context, reason error) {
 }
 
 // roots returns a function that writes the roots of the mesh into the namespaces of the cluster.
-func (x *secure) roots(access *rest.Config, loop *push.Loop, log *slog.Logger) (func(context.Context), error) {
+func (x *secure) roots(access *rest.Config, running *loop.Loop, log *slog.Logger) (func(context.Context), error) {
 	w, err := cluster.NewRoots(access)
 	if err != nil {
 		return nil, err
@@ -257,7 +257,7 @@ func (x *secure) roots(access *rest.Config, loop *push.Loop, log *slog.Logger) (
 	w.Log = log
 	w.PEM, w.Revoked = func() []byte { return x.keeper.Authority().Roots() }, func() []byte { return x.keeper.Authority().CRL() }
 	w.Namespaces = func(ctx context.Context) ([]string, error) {
-		return push.Look(ctx, loop, func(v *push.View) (names []string) {
+		return loop.Look(ctx, running, func(v *loop.View) (names []string) {
 			for k := range v.Tables.Kube.Namespaces.All() {
 				if k.Kind == kube.KindNamespace && k.Cluster == x.settings.ClusterID {
 					names = append(names, k.Name)

@@ -27,9 +27,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	security "istio.io/api/security/v1alpha1"
 
-	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/statefile"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 

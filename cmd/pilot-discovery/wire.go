@@ -16,18 +16,22 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/admin"
-	"github.com/pilotmesh/pilot/internal/allocate"
+	"github.com/pilotmesh/pilot/internal/ads/arrivals"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/arrivals"
-	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
-	"github.com/pilotmesh/pilot/internal/jwks"
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/config/logging"
+	"github.com/pilotmesh/pilot/internal/controller/addresses"
+	"github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/controller/entries"
+	"github.com/pilotmesh/pilot/internal/controller/keys"
+	"github.com/pilotmesh/pilot/internal/controller/permission"
+	"github.com/pilotmesh/pilot/internal/controller/status"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/permission"
-	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/register"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
 	"github.com/pilotmesh/pilot/internal/source/folder"
@@ -35,13 +39,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/source/remote"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/statefile"
-	"github.com/pilotmesh/pilot/internal/status"
 	"github.com/pilotmesh/pilot/internal/xds/class"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/secret"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // drain is how long running requests for pages may take when the program stops.
@@ -70,39 +70,39 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop := newLoop(s, namesOf(sources), secure, visits, log, func(c push.Commit) {
+	running := newLoop(s, namesOf(sources), secure, visits, log, func(c loop.Commit) {
 		metrics.Commit(c)
 		commits.Observe(c)
 		visits.Committed(uint64(c.Revision))
 		logCommit(logging.For(log, logConfig), c)
 		notify(committed, changed, asked)
 	})
-	xds := server.New(loop, server.Options{
+	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
 		Admit: secure.door.Admit, Revoked: secure.keeper.Revoked, Observer: metrics, Log: logging.For(log, logProxies),
 		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
 	pages = admin.New(admin.Options{
-		Build: build, Mesh: loop, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
+		Build: build, Mesh: running, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
 		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Hosts: servingNames(s), Log: pagesLog,
 	})
-	metrics.Watch(loop, xds, board)
+	metrics.Watch(running, xds, board)
 
 	g := run.New(log, s.ShutdownDuration)
 	addPages(g, s, pages, pagesLog)
-	g.Add(run.Actor{Name: "loop", Run: loop.Run})
-	addJournal(g, board, loop, committed, visits, logging.For(log, logConfig))
+	g.Add(run.Actor{Name: "loop", Run: running.Run})
+	addJournal(g, board, running, committed, visits, logging.For(log, logConfig))
 	for _, one := range sources {
-		addSource(g, one, share(metrics.Counting(loop)), ready)
+		addSource(g, one, share(metrics.Counting(running)), ready)
 	}
-	addKeyFetcher(g, s, loop, changed, logging.For(log, logKeys))
-	if err := addPermissions(g, s, access, sources, loop, asked, logging.For(log, logKeys)); err != nil {
+	addKeyFetcher(g, s, running, changed, logging.For(log, logKeys))
+	if err := addPermissions(g, s, access, sources, running, asked, logging.For(log, logKeys)); err != nil {
 		return nil, err
 	}
-	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
+	g.Add(run.Actor{Name: "first commit", Ready: running.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
-	if err := addServers(g, s, access, loop, xds, secure, policies, logging.For(log, logKube)); err != nil {
+	if err := addServers(g, s, access, running, xds, secure, policies, logging.For(log, logKube)); err != nil {
 		return nil, err
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error { return serve(ctx, s, ready, serving, log) }})
@@ -110,9 +110,9 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 }
 
 // addJournal adds the actors that log problems, and proxies that connect and disconnect.
-func addJournal(g *run.Group, board *admin.Board, loop *push.Loop, committed <-chan struct{}, visits *arrivals.Log, log *slog.Logger) {
+func addJournal(g *run.Group, board *admin.Board, running *loop.Loop, committed <-chan struct{}, visits *arrivals.Log, log *slog.Logger) {
 	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
-		return board.Follow(ctx, loop, committed, func(news admin.News) { logNews(log, news) })
+		return board.Follow(ctx, running, committed, func(news admin.News) { logNews(log, news) })
 	}})
 	g.Add(run.Actor{Name: "visits", Run: visits.Run})
 }
@@ -129,17 +129,17 @@ func notify(receivers ...chan<- struct{}) {
 
 // addKeyFetcher adds the actor that fetches the keys of issuers of tokens. Without a cluster, local addresses are allowed, because the
 // author of the files owns the host. changed delivers after commits.
-func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, changed <-chan struct{}, log *slog.Logger) {
-	client := jwks.NewClient(jwks.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers})
-	keys := &jwks.Fetcher{Mesh: loop, Changed: changed, Sink: loop, Client: client, Refresh: s.KeyRefresh, Log: log}
+func addKeyFetcher(g *run.Group, s *config.Settings, running *loop.Loop, changed <-chan struct{}, log *slog.Logger) {
+	client := keys.NewClient(keys.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers})
+	fetcher := &keys.Fetcher{Mesh: running, Changed: changed, Sink: running, Client: client, Refresh: s.KeyRefresh, Log: log}
 	g.Add(run.Actor{Name: "key sets", Run: func(ctx context.Context) error {
-		keys.Run(ctx)
+		fetcher.Run(ctx)
 		return nil
 	}})
 }
 
 // addPermissions adds the actor that finds out which accounts may read the Secrets of the cluster, and has them read. asked delivers after commits.
-func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sources []source.Source, loop *push.Loop, asked <-chan struct{}, log *slog.Logger) error {
+func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sources []source.Source, running *loop.Loop, asked <-chan struct{}, log *slog.Logger) error {
 	for _, one := range sources {
 		local, ok := one.(*kube.Source)
 		if !ok {
@@ -149,7 +149,7 @@ func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sourc
 		if err != nil {
 			return err
 		}
-		keeper := &permission.Keeper{Mesh: loop, Changed: asked, Sink: loop, Reviewer: reviewer, Cluster: s.ClusterID, Want: local.WantSecrets, Log: log}
+		keeper := &permission.Keeper{Mesh: running, Changed: asked, Sink: running, Reviewer: reviewer, Cluster: s.ClusterID, Want: local.WantSecrets, Log: log}
 		g.Add(run.Actor{Name: permission.Name, Run: func(ctx context.Context) error {
 			keeper.Run(ctx)
 			return nil
@@ -170,21 +170,21 @@ func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serv
 }
 
 // addServers adds the servers for proxies, with and without TLS, and the actors that write to the cluster.
-func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
+func addServers(g *run.Group, s *config.Settings, access *rest.Config, running *loop.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
 	if s.GRPCAddr != "" {
 		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
 	}
 	if s.SecureGRPCAddr != "" {
-		secure.add(g, loop, xds)
+		secure.add(g, running, xds)
 	}
 	if writes(s) {
-		return addWriters(g, s, access, loop, xds, secure, policies, log)
+		return addWriters(g, s, access, running, xds, secure, policies, log)
 	}
 	return nil
 }
 
 // newLoop creates the state and the loop that owns it. observe is called with each commit.
-func newLoop(s *config.Settings, sources []string, secure *secure, visits *arrivals.Log, log *slog.Logger, observe func(push.Commit)) *push.Loop {
+func newLoop(s *config.Settings, sources []string, secure *secure, visits *arrivals.Log, log *slog.Logger, observe func(loop.Commit)) *loop.Loop {
 	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: mesh.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, KeyFetcher: s.KeyFetcher, Compliance: s.CA.Compliance, ScopeGateways: s.ScopeGateways,
@@ -192,9 +192,9 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != "", Kubernetes: s.Kubernetes()})
 	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
-	return push.New(tables, graph, queries, push.Settings{
+	return loop.New(tables, graph, queries, loop.Settings{
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Visits: visits, Refused: secure.refuse,
-		Observe: func(c push.Commit) {
+		Observe: func(c loop.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
 			secure.trust.setRoots(tables.PresentCACertificates())
 			observe(c)
@@ -292,7 +292,7 @@ func controlNamespace(s *config.Settings) string {
 
 // addWriters adds the actors that write to the cluster: one that registers the proxies of this replica, and one for the work that
 // only one replica may do.
-func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
+func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *loop.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
 	target, err := cluster.NewStatuses(access)
 	if err != nil {
 		return err
@@ -307,25 +307,25 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 	}
 	keeper.Map, keeper.Key, keeper.Book, keeper.Log = kube.KeptMap, kube.KeptKey, policies, log
 	tasks := []func(context.Context){
-		status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Log: log}).Run, keeper.Run,
+		status.New(status.Options{Mesh: running, Streams: xds, Target: target, Log: log}).Run, keeper.Run,
 	}
 	if s.SecureGRPCAddr != "" && !s.CA.Off {
-		roots, err := secure.roots(access, loop, log)
+		roots, err := secure.roots(access, running, log)
 		if err != nil {
 			return err
 		}
 		tasks = append(tasks, roots)
 	}
 	if s.Allocate {
-		tasks = append(tasks, (&allocate.Writer{Mesh: loop, Target: target, Log: log}).Run)
+		tasks = append(tasks, (&addresses.Writer{Mesh: running, Target: target, Log: log}).Run)
 	}
 	if s.Register {
-		entries, err := cluster.NewEntries(access)
+		registered, err := cluster.NewEntries(access)
 		if err != nil {
 			return err
 		}
-		registrar := register.New(register.Options{
-			Mesh: loop, Target: entries, Sink: loop, Self: self, Grace: s.RegistrationGrace, Log: log,
+		registrar := entries.New(entries.Options{
+			Mesh: running, Target: registered, Sink: running, Self: self, Grace: s.RegistrationGrace, Log: log,
 		})
 		tasks = append(tasks, registrar.Lead)
 		g.Add(run.Actor{Name: "registration", Run: func(ctx context.Context) error { registrar.Run(ctx); return nil }})

@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pilotmesh/pilot/internal/admin"
-	"github.com/pilotmesh/pilot/internal/analyze"
+	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/explain/analyze"
+	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/xds/access"
-	"github.com/pilotmesh/pilot/internal/xds/explain"
 )
 
 func canICommand() *cobra.Command {
-	var d explain.Described
+	var d why.Described
 	c := &cobra.Command{
 		Use:   "can-i --from NAMESPACE/ACCOUNT --to HOST:PORT [FILE|DIR|-]...",
 		Short: "Show whether a request is allowed, and which rule decides",
@@ -72,7 +72,7 @@ command line is invalid.`,
 }
 
 // describe adds the flags that describe a request.
-func describe(f *pflag.FlagSet, d *explain.Described) {
+func describe(f *pflag.FlagSet, d *why.Described) {
 	f.StringVar(&d.From, "from", "", "service account of the client, as NAMESPACE/ACCOUNT; none for a client outside the mesh")
 	f.StringVar(&d.TrustDomain, "trust-domain", "", "trust domain of the client, if it is not that of the mesh")
 	f.StringVar(&d.Address, "from-ip", "", "IP address of the client")
@@ -89,7 +89,7 @@ func describe(f *pflag.FlagSet, d *explain.Described) {
 }
 
 // exitFor returns the error that makes the exit code fit the answer.
-func exitFor(a *explain.Access) error {
+func exitFor(a *why.Access) error {
 	unknown := false
 	for _, j := range a.Answers {
 		switch j.Verdict {
@@ -106,7 +106,7 @@ func exitFor(a *explain.Access) error {
 }
 
 // askAccess asks the control plane, or evaluates files if there are any.
-func askAccess(cmd *cobra.Command, address string, d explain.Described, files, meshConfigs []string, domain string) (*explain.Access, error) {
+func askAccess(cmd *cobra.Command, address string, d why.Described, files, meshConfigs []string, domain string) (*why.Access, error) {
 	if d.To == "" {
 		return nil, errors.New("--to: say which service the request goes to, as HOST:PORT")
 	}
@@ -118,7 +118,7 @@ func askAccess(cmd *cobra.Command, address string, d explain.Described, files, m
 		d.Claims = string(claims)
 	}
 	if len(files)+len(meshConfigs) == 0 {
-		var a explain.Access
+		var a why.Access
 		return &a, get(cmd.Context(), address, "/debug/can-i", d.Query(), &a)
 	}
 	all, err := evaluated(cmd, files, meshConfigs)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/api/code"
+	"github.com/pilotmesh/pilot/internal/api/spelling"
+	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/spelling"
-	"github.com/pilotmesh/pilot/internal/xds/explain"
 )
 
 // explainHelp is the long help of the command.
@@ -60,7 +60,7 @@ func explainCommand() *cobra.Command {
 			if len(args) == 1 || len(args) == 3 {
 				return nil
 			}
-			return fmt.Errorf("say what to explain: PROXY, then one of %s, then NAME; or the code of a problem", strings.Join(explain.Kinds(), ", "))
+			return fmt.Errorf("say what to explain: PROXY, then one of %s, then NAME; or the code of a problem", strings.Join(why.Kinds(), ", "))
 		},
 	}
 	c.AddCommand(explainIngress())
@@ -72,7 +72,7 @@ func explainCommand() *cobra.Command {
 		if len(args) == 1 {
 			return explainCode(cmd.OutOrStdout(), *form, args[0])
 		}
-		var a explain.Answer
+		var a why.Answer
 		query := url.Values{"proxyID": {args[0]}, "kind": {args[1]}, "name": {args[2]}}
 		if err := get(cmd.Context(), *address, "/debug/explain", query, &a); err != nil {
 			return err
@@ -85,7 +85,7 @@ func explainCommand() *cobra.Command {
 		if err := show(w); err != nil {
 			return err
 		}
-		if a.Verdict != explain.Served {
+		if a.Verdict != why.Served {
 			return run.ErrFailed
 		}
 		return nil
@@ -108,7 +108,7 @@ func explainCode(w io.Writer, form, name string) error {
 				hint = "did you mean " + near + "?"
 			}
 			return run.Usage(fmt.Errorf("%q is not the code of a problem; %s. To explain what a proxy has, write PROXY, then one of %s, then NAME",
-				name, hint, strings.Join(explain.Kinds(), ", ")))
+				name, hint, strings.Join(why.Kinds(), ", ")))
 		}
 		found = []code.Entry{one}
 	}
@@ -130,7 +130,7 @@ func completeExplain(ctx context.Context, address string, args []string, typed s
 	case 0:
 		return proxyNames(ctx, address)
 	case 1:
-		return explain.Kinds()
+		return why.Kinds()
 	case 2:
 		return thingNames(ctx, address, args[0], args[1], typed)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/xds/explain"
 )
 
 func explainIngress() *cobra.Command {
@@ -69,9 +69,9 @@ Exit codes: 0 HOST has routes, or no HOST is named; 1 it has none, or the contro
 }
 
 // askIngress asks the control plane, or evaluates files if there are any.
-func askIngress(cmd *cobra.Command, address, host string, files, meshConfigs []string, domain string) (*explain.Ingresses, error) {
+func askIngress(cmd *cobra.Command, address, host string, files, meshConfigs []string, domain string) (*why.Ingresses, error) {
 	if len(files)+len(meshConfigs) == 0 {
-		var a explain.Ingresses
+		var a why.Ingresses
 		return &a, get(cmd.Context(), address, "/debug/ingressz", url.Values{"host": {host}}, &a)
 	}
 	all, err := evaluated(cmd, files, meshConfigs)
@@ -85,7 +85,7 @@ func askIngress(cmd *cobra.Command, address, host string, files, meshConfigs []s
 func ingressHosts(ctx context.Context, address string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, completing)
 	defer cancel()
-	var a explain.Ingresses
+	var a why.Ingresses
 	if get(ctx, address, "/debug/ingressz", nil, &a) != nil {
 		return nil // completion cannot show an error
 	}

@@ -8,28 +8,28 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/logging"
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/config/logging"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // still is a mesh in which nothing moves: two proxies, two problems.
-type still struct{ view push.View }
+type still struct{ view loop.View }
 
 // Inspect implements admin.Mesh.
-func (s still) Inspect(_ context.Context, fn func(*push.View)) error {
+func (s still) Inspect(_ context.Context, fn func(*loop.View)) error {
 	fn(&s.view)
 	return nil
 }
@@ -86,7 +86,7 @@ func known(t *testing.T) http.Handler {
 			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Namespace: namespace, Role: proxy.Sidecar, Version: "1.31.0"})
 		}
 	})
-	m := still{push.View{Tables: tables, Graph: graph, Queries: queries, Problems: problems}}
+	m := still{loop.View{Tables: tables, Graph: graph, Queries: queries, Problems: problems}}
 	build := run.Build{Version: "test"}
 	return admin.New(admin.Options{
 		Build: build, Mesh: m, Streams: m, Ready: new(admin.Readiness), Metrics: admin.NewMetrics(build),

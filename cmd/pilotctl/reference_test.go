@@ -4,7 +4,7 @@ import (
 	"flag"
 	"testing"
 
-	"github.com/pilotmesh/pilot/internal/reference"
+	"github.com/pilotmesh/pilot/internal/run/reference"
 )
 
 var (

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/admin"
-	"github.com/pilotmesh/pilot/internal/live"
+	"github.com/pilotmesh/pilot/internal/explain/live"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/agent/vm"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/cluster"
-	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/controller/cluster"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/source/kube"
-	"github.com/pilotmesh/pilot/internal/statefile"
-	"github.com/pilotmesh/pilot/internal/vm"
 )
 
 // experimental holds the commands that istioctl has there, so that they can be typed as Istio's users are used to.

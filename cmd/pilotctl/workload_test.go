@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/identity"
-	"github.com/pilotmesh/pilot/internal/statefile"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
 const machineGroup = `apiVersion: networking.istio.io/v1

@@ -3,7 +3,7 @@
 // It owns the pages under /debug, the form of their JSON, which pilotctl reads too, the metrics and their names, and the list of
 // recent commits. All pages are read-only.
 //
-// A page reads the state of the loop on the goroutine of the loop, through push.Look. There it only collects immutable rows. It
+// A page reads the state of the loop on the goroutine of the loop, through loop.Look. There it only collects immutable rows. It
 // renders them on its own goroutine, so a slow client does not delay the loop. Metrics, Commits and Board may be updated on any
 // goroutine, and never block.
 //
@@ -21,10 +21,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/ads/server"
+	"github.com/pilotmesh/pilot/internal/config/logging"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/xds/push"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // inspectTimeout bounds how long a page waits for the loop.
@@ -33,7 +33,7 @@ const inspectTimeout = 10 * time.Second
 // Options are the sources and settings of the pages.
 type Options struct {
 	Build   run.Build
-	Mesh    push.Inspector
+	Mesh    loop.Inspector
 	Streams server.Lister
 	Ready   *Readiness
 	Metrics *Metrics

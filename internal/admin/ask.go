@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/pilotmesh/pilot/internal/identity"
-	"github.com/pilotmesh/pilot/internal/xds/server"
+	"github.com/pilotmesh/pilot/internal/ads/server"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
 // visibleKey is the context key of the only namespace of whose proxies a client may read.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/pilotmesh/pilot/internal/identity"
-	"github.com/pilotmesh/pilot/internal/xds/server"
+	"github.com/pilotmesh/pilot/internal/ads/server"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
 // TestAnswer: workloads of the control plane's namespace read everything, others pages about proxies of their namespace, and clients

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 )
 
 // remembered is the maximum number of commits in the list.
@@ -50,7 +50,7 @@ type Commits struct {
 }
 
 // Observe adds a commit.
-func (c *Commits) Observe(commit push.Commit) {
+func (c *Commits) Observe(commit loop.Commit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ring[c.n%remembered] = Commit{

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -32,7 +32,7 @@ func (p *Pages) configDump(r *http.Request) (any, error) {
 		class proxy.Class
 		state *resource.State
 	}
-	have, err := inspect(r, p, func(v *push.View) found {
+	have, err := inspect(r, p, func(v *loop.View) found {
 		class, ok := v.Class(s.Attachment)
 		if !ok {
 			return found{}

@@ -5,8 +5,8 @@ import (
 	"iter"
 	"net/http"
 
-	"github.com/pilotmesh/pilot/internal/xds/explain"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/loop"
 )
 
 // Names are the names that explain accepts.
@@ -15,7 +15,7 @@ type Names struct {
 	Names []string `json:"names"`
 }
 
-// explain returns an explain.Answer about one proxy. The form of answers has a version. Without a name in the request, it lists
+// explain returns a why.Answer about one proxy. The form of answers has a version. Without a name in the request, it lists
 // the names.
 func (p *Pages) explain(r *http.Request) (any, error) {
 	s, err := p.one(r)
@@ -23,15 +23,15 @@ func (p *Pages) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	type found struct {
-		answer *explain.Answer
+		answer *why.Answer
 		names  iter.Seq[string]
 		err    error
 	}
 	q := r.URL.Query()
-	ask := explain.Question{Connection: s.Attachment, Kind: cmp.Or(q.Get("kind"), explain.HostKind), Name: q.Get("name")}
-	got, err := inspect(r, p, func(v *push.View) found {
+	ask := why.Question{Connection: s.Attachment, Kind: cmp.Or(q.Get("kind"), why.HostKind), Name: q.Get("name")}
+	got, err := inspect(r, p, func(v *loop.View) found {
 		class, _ := v.Class(s.Attachment)
-		m := explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}
+		m := why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}
 		about := ask
 		about.State = v.State(class)
 		if about.Name == "" {
@@ -46,24 +46,24 @@ func (p *Pages) explain(r *http.Request) (any, error) {
 	case got.err != nil:
 		return nil, refuse(http.StatusBadRequest, "%v", got.err)
 	case got.names != nil:
-		return Names{Kind: ask.Kind, Names: explain.SortedNames(got.names, q.Get("prefix"))}, nil
+		return Names{Kind: ask.Kind, Names: why.SortedNames(got.names, q.Get("prefix"))}, nil
 	}
 	got.answer.Complete()
 	return got.answer, nil
 }
 
-// canI returns an explain.Access: whether a described request to a service is allowed. The form of answers has a version.
+// canI returns a why.Access: whether a described request to a service is allowed. The form of answers has a version.
 func (p *Pages) canI(r *http.Request) (any, error) {
 	type found struct {
-		answer *explain.Access
+		answer *why.Access
 		err    error
 	}
-	d, err := explain.DescribedBy(r.URL.Query())
+	d, err := why.DescribedBy(r.URL.Query())
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "%v", err)
 	}
-	got, err := inspect(r, p, func(v *push.View) found {
-		m := explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}
+	got, err := inspect(r, p, func(v *loop.View) found {
+		m := why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}
 		a, err := m.AskAccess(d)
 		return found{a, err}
 	})
@@ -77,10 +77,10 @@ func (p *Pages) canI(r *http.Request) (any, error) {
 	return got.answer, nil
 }
 
-// ingressz returns an explain.Ingresses: the content that gateways serve for the hosts of Ingresses. The form of answers has a version.
+// ingressz returns a why.Ingresses: the content that gateways serve for the hosts of Ingresses. The form of answers has a version.
 func (p *Pages) ingressz(r *http.Request) (any, error) {
-	a, err := inspect(r, p, func(v *push.View) *explain.Ingresses {
-		return explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}.AskIngress(r.URL.Query().Get("host"))
+	a, err := inspect(r, p, func(v *loop.View) *why.Ingresses {
+		return why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}.AskIngress(r.URL.Query().Get("host"))
 	})
 	if err != nil {
 		return nil, err

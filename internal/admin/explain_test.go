@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pilotmesh/pilot/internal/xds/access"
-	"github.com/pilotmesh/pilot/internal/xds/explain"
+	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -22,15 +22,15 @@ func TestExplain(t *testing.T) {
 	w.connect("web-1.shop")
 	w.connect("web-1.bank")
 	const host = "reviews.shop.svc.cluster.local"
-	a := eventually(w, question("web-1.shop", "host", "reviews"), func(a explain.Answer) bool { return a.Verdict == explain.Served })
-	if a.Version != explain.Version || a.Name != host || len(a.Ports) != 1 || a.Ports[0].Route != "80" || a.Ports[0].Endpoints != 2 {
+	a := eventually(w, question("web-1.shop", "host", "reviews"), func(a why.Answer) bool { return a.Verdict == why.Served })
+	if a.Version != why.Version || a.Name != host || len(a.Ports) != 1 || a.Ports[0].Route != "80" || a.Ports[0].Endpoints != 2 {
 		t.Errorf("got %+v", a)
 	}
-	if !slices.ContainsFunc(a.Sources, func(s explain.Source) bool { return s.Object.Position() == "mesh.yaml:2" && s.Role == "service" }) {
+	if !slices.ContainsFunc(a.Sources, func(s why.Source) bool { return s.Object.Position() == "mesh.yaml:2" && s.Role == "service" }) {
 		t.Errorf("the declaration is not named: %+v", a.Sources)
 	}
-	a = eventually(w, question("web-1.bank", "cds", "outbound|9080||ratings.shop.svc.cluster.local"), func(explain.Answer) bool { return true })
-	if a.Verdict != explain.Absent || len(a.Reasons) != 1 || a.Reasons[0].Fix == "" || a.Reasons[0].Object.Name != "ratings" {
+	a = eventually(w, question("web-1.bank", "cds", "outbound|9080||ratings.shop.svc.cluster.local"), func(why.Answer) bool { return true })
+	if a.Verdict != why.Absent || len(a.Reasons) != 1 || a.Reasons[0].Fix == "" || a.Reasons[0].Object.Name != "ratings" {
 		t.Errorf("got %+v", a)
 	}
 	var names Names
@@ -60,13 +60,13 @@ metadata: {name: reviews, namespace: shop}
 spec: {action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}
 `)
 	page := func(path string) string {
-		return "/debug/can-i?" + explain.Described{From: "bank/api", To: "reviews.shop:80", Path: path}.Query().Encode()
+		return "/debug/can-i?" + why.Described{From: "bank/api", To: "reviews.shop:80", Path: path}.Query().Encode()
 	}
-	var a explain.Access
+	var a why.Access
 	if w.read(page("/"), &a); a.Verdict != access.Allowed || len(a.Answers) != 1 || a.Answers[0].Workloads != 2 {
 		t.Errorf("got %+v", a)
 	}
-	a = explain.Access{}
+	a = why.Access{}
 	if w.read(page("/secret"), &a); a.Verdict != access.Denied || len(a.Answers) != 1 || a.Answers[0].Decider.Position() != "mesh.yaml:33" || a.Answers[0].Rule != "spec.rules[0]" {
 		t.Errorf("got %+v", a)
 	}
@@ -95,8 +95,8 @@ func TestHeldBack(t *testing.T) {
 		!slices.Contains(held.Objects, Object{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"}) {
 		t.Errorf("got %+v", held)
 	}
-	a := eventually(w, question("web-1.shop", resource.Cluster.Kind(), cluster), func(explain.Answer) bool { return true })
-	if a.Verdict != explain.HeldBack || len(a.Reasons) != 1 || !strings.Contains(a.Reasons[0].Text, "not to my taste") {
+	a := eventually(w, question("web-1.shop", resource.Cluster.Kind(), cluster), func(why.Answer) bool { return true })
+	if a.Verdict != why.HeldBack || len(a.Reasons) != 1 || !strings.Contains(a.Reasons[0].Text, "not to my taste") {
 		t.Errorf("got %+v", a)
 	}
 }
@@ -115,7 +115,7 @@ spec: {address: 10.9.0.1, labels: {app: ratings}}
 	if !slices.Equal(scope.Hosts, []string{"reviews.shop.svc.cluster.local"}) || scope.Namespace != "bank" || scope.Mode != "REDIRECT" {
 		t.Errorf("got %+v", scope)
 	}
-	serves := eventually(w, "/debug/instancesz?proxyID=web-1.shop", func(m map[string][]explain.Instance) bool { return len(m) == 1 })
+	serves := eventually(w, "/debug/instancesz?proxyID=web-1.shop", func(m map[string][]why.Instance) bool { return len(m) == 1 })
 	for _, list := range serves {
 		if len(list) != 1 || list[0].Host != "ratings.shop.svc.cluster.local" || list[0].TargetPort != 9080 {
 			t.Errorf("got %+v", list)

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 )
 
 // History is one of the last commits, with the rows that it changed.
@@ -37,7 +37,7 @@ func (p *Pages) historyz(r *http.Request) (any, error) {
 		}
 		wanted = store.Revision(n)
 	}
-	entries, err := inspect(r, p, func(v *push.View) []store.Entry { return v.Tables.DB.Journal() })
+	entries, err := inspect(r, p, func(v *loop.View) []store.Entry { return v.Tables.DB.Journal() })
 	if err != nil {
 		return nil, err
 	}

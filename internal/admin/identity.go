@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/pilotmesh/pilot/internal/ca"
+	"github.com/pilotmesh/pilot/internal/security/ca"
 )
 
 // IdentityMetrics are the metrics of the certificate authority and of authentication. Their names are Istio's.

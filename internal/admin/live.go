@@ -5,10 +5,10 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/kube"
-	"github.com/pilotmesh/pilot/internal/live"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/explain/live"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 // Live describes which proxies use the present version of an object.
@@ -34,7 +34,7 @@ func (p *Pages) live(r *http.Request) (any, error) {
 	}
 	k := api.Key{Kind: kind, Namespace: q.Get("namespace"), Name: q.Get("name"), Cluster: q.Get("cluster")}
 	streams := p.Streams.Streams()
-	return inspect(r, p, func(v *push.View) Live {
+	return inspect(r, p, func(v *loop.View) Live {
 		if kind == kube.KindService && k.Cluster == "" {
 			k.Cluster = v.Tables.ClusterID()
 		}

@@ -8,8 +8,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 // edit applies YAML as an edit of the mesh's only source.
@@ -137,7 +137,7 @@ func TestLiveWarming(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(w, rulePage, func(v Live) bool { return v.Proxies == 0 })
-	rows, err := push.Look(t.Context(), w.loop, func(v *push.View) int { return v.Tables.Warming.Len() })
+	rows, err := loop.Look(t.Context(), w.loop, func(v *loop.View) int { return v.Tables.Warming.Len() })
 	if rows != 0 || err != nil {
 		t.Errorf("%d reports are left: %v", rows, err)
 	}

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 func problemsOf(list ...api.Problem) (m omap.Map[omap.Name, api.Problem]) {
@@ -89,7 +89,7 @@ func TestCommits(t *testing.T) {
 		t.Errorf("got %v before the first commit", got)
 	}
 	for i := range remembered + 10 {
-		c.Observe(push.Commit{Revision: store.Revision(i + 1), Duration: 1500 * time.Microsecond})
+		c.Observe(loop.Commit{Revision: store.Revision(i + 1), Duration: 1500 * time.Microsecond})
 	}
 	last := c.Last()
 	if len(last) != remembered || last[0].Revision != remembered+10 || last[remembered-1].Revision != 11 {

@@ -9,14 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc/codes"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // Metrics are the metrics for Prometheus. Where Istio has such a metric, names and labels are the same, so that dashboards and
@@ -191,7 +191,7 @@ func (m *Metrics) WriteTimeout() { m.writeTimeouts.Inc() }
 func (m *Metrics) Panicked() { m.internalErrors.Inc() }
 
 // Commit counts a commit.
-func (m *Metrics) Commit(c push.Commit) {
+func (m *Metrics) Commit(c loop.Commit) {
 	m.commits.Inc()
 	m.commitDuration.Observe(c.Duration.Seconds())
 	for query, n := range c.Cells {

@@ -10,8 +10,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -78,10 +78,10 @@ func TestMetrics(t *testing.T) {
 func TestTriggers(t *testing.T) {
 	m := NewMetrics(run.Build{})
 	m.pending.Or(uint32(serviceTrigger | configTrigger))
-	m.Commit(push.Commit{Classes: 2})
-	m.Commit(push.Commit{Classes: 1})
+	m.Commit(loop.Commit{Classes: 2})
+	m.Commit(loop.Commit{Classes: 1})
 	m.pending.Or(uint32(endpointTrigger))
-	m.Commit(push.Commit{}) // changed nothing for anybody
+	m.Commit(loop.Commit{}) // changed nothing for anybody
 	for name, want := range map[string]float64{"service": 1, "config": 1, "proxy": 1, "endpoint": 0, "global": 0} {
 		if got := testutil.ToFloat64(m.triggers.WithLabelValues(name)); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
@@ -92,7 +92,7 @@ func TestTriggers(t *testing.T) {
 // busy is a mesh that has no time.
 type busy struct{}
 
-func (busy) Inspect(context.Context, func(*push.View)) error { return context.DeadlineExceeded }
+func (busy) Inspect(context.Context, func(*loop.View)) error { return context.DeadlineExceeded }
 
 // TestBusy: pages and metrics that do not need the loop work while it is busy, and the others return a reason.
 func TestBusy(t *testing.T) {
@@ -112,7 +112,7 @@ func TestBusy(t *testing.T) {
 	if s.sizes().services != 2 {
 		t.Error("a scrape that comes at a bad time forgets what the last one saw")
 	}
-	if _, err := push.Look(t.Context(), busy{}, func(*push.View) int { return 1 }); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := loop.Look(t.Context(), busy{}, func(*loop.View) int { return 1 }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 // Config is an object in force.
@@ -47,7 +47,7 @@ func (p *Pages) configz(r *http.Request) (any, error) {
 		object   *api.Object
 		position api.Position
 	}
-	all, err := inspect(r, p, func(v *push.View) (all []found) {
+	all, err := inspect(r, p, func(v *loop.View) (all []found) {
 		for k, o := range v.Tables.Objects.All() {
 			if wanted(r, k) {
 				position, _ := v.Tables.Positions.Peek(k)
@@ -120,7 +120,7 @@ type declared struct {
 func (p *Pages) declarations(r *http.Request, endpoints bool) ([]declared, error) {
 	q := r.URL.Query()
 	namespace, host := q.Get("namespace"), q.Get("host")
-	list, err := inspect(r, p, func(v *push.View) (list []declared) {
+	list, err := inspect(r, p, func(v *loop.View) (list []declared) {
 		for k, s := range v.Tables.Services.All() {
 			if namespace != "" && namespace != k.Namespace {
 				continue
@@ -184,7 +184,7 @@ func showEndpoint(e *mesh.Endpoint, workload string) Endpoint {
 
 func (p *Pages) problemz(r *http.Request) (any, error) {
 	level := r.URL.Query().Get("level")
-	list, err := inspect(r, p, func(v *push.View) []Problem {
+	list, err := inspect(r, p, func(v *loop.View) []Problem {
 		p.Board.look(v)
 		list := slices.DeleteFunc(p.Board.Problems(), func(one Problem) bool {
 			return !wanted(r, one.Object.Key()) || level != "" && level != one.Level
@@ -222,7 +222,7 @@ func (p *Pages) cellz(r *http.Request) (any, error) {
 		cells    map[string]int
 		faults   []query.Fault
 	}
-	now, err := inspect(r, p, func(v *push.View) found {
+	now, err := inspect(r, p, func(v *loop.View) found {
 		return found{v.Graph.Revision(), v.Graph.Cells(), v.Graph.Faults()}
 	})
 	out := Cells{Revision: now.revision, ByQuery: now.cells, Faults: []Fault{}, Commits: p.Commits.Last()}

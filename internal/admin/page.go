@@ -11,8 +11,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 // page is one page of JSON under /debug.
@@ -113,10 +113,10 @@ func refusalOf(err error) *refusal {
 }
 
 // inspect runs fn on the loop and returns its result.
-func inspect[T any](r *http.Request, p *Pages, fn func(*push.View) T) (T, error) {
+func inspect[T any](r *http.Request, p *Pages, fn func(*loop.View) T) (T, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
 	defer cancel()
-	return push.Look(ctx, p.Mesh, fn)
+	return loop.Look(ctx, p.Mesh, fn)
 }
 
 //go:embed index.html

@@ -10,9 +10,9 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/code"
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 )
 
 // maxPlaced is how many new problems at a time are followed to their fields before they are reported.
@@ -114,7 +114,7 @@ func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api
 }
 
 // look updates the board with the present problems. It runs on the loop.
-func (b *Board) look(v *push.View) { b.Update(v.Graph.Revision(), v.Problems) }
+func (b *Board) look(v *loop.View) { b.Update(v.Graph.Revision(), v.Problems) }
 
 // News lists the changes of problems since an earlier moment.
 type News struct {
@@ -125,7 +125,7 @@ type News struct {
 }
 
 // news returns the changes since the last call. It runs on the loop.
-func (b *Board) news(v *push.View) News {
+func (b *Board) news(v *loop.View) News {
 	b.look(v)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,7 +141,7 @@ func (b *Board) news(v *push.View) News {
 
 // place sets the position of a problem to the position of its object if it has none. Problems from queries have no position, so
 // that moving an object within its file runs no query.
-func (p *Problem) place(v *push.View) {
+func (p *Problem) place(v *loop.View) {
 	if p.File == "" {
 		position, _ := v.Tables.Positions.Peek(p.Object.Key())
 		p.File, p.Line, p.ofObject = position.File, position.Line, position.File != ""
@@ -171,7 +171,7 @@ func toFields(list []Problem, place func([]api.Problem)) {
 
 // Follow updates the board after each commit until ctx ends, and reports problems that were raised or mended. First builds raise problems without a commit,
 // so it also looks for problems at intervals.
-func (b *Board) Follow(ctx context.Context, m push.Inspector, committed <-chan struct{}, report func(News)) error {
+func (b *Board) Follow(ctx context.Context, m loop.Inspector, committed <-chan struct{}, report func(News)) error {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -181,7 +181,7 @@ func (b *Board) Follow(ctx context.Context, m push.Inspector, committed <-chan s
 		case <-committed:
 		case <-again.C:
 		}
-		if news, err := push.Look(ctx, m, b.news); err == nil && len(news.Raised)+len(news.Mended) > 0 {
+		if news, err := loop.Look(ctx, m, b.news); err == nil && len(news.Raised)+len(news.Mended) > 0 {
 			toFields(news.Raised[:min(len(news.Raised), maxPlaced)], b.fields)
 			report(news)
 		}

@@ -9,11 +9,11 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/explain"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -59,7 +59,7 @@ func (p *Pages) edsz(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	have, err := inspect(r, p, func(v *push.View) *resource.State {
+	have, err := inspect(r, p, func(v *loop.View) *resource.State {
 		class, _ := v.Class(s.Attachment)
 		return v.State(class)
 	})
@@ -87,11 +87,11 @@ func (p *Pages) instancesz(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inspect(r, p, func(v *push.View) map[string][]explain.Instance {
-		all := map[string][]explain.Instance{}
+	return inspect(r, p, func(v *loop.View) map[string][]why.Instance {
+		all := map[string][]why.Instance{}
 		for _, s := range streams {
 			if class, ok := v.Class(s.Attachment); ok {
-				all[s.connection] = explain.Instances(class)
+				all[s.connection] = why.Instances(class)
 			}
 		}
 		return all
@@ -116,15 +116,15 @@ func (p *Pages) sidecarz(r *http.Request) (any, error) {
 		class proxy.Class
 		names func(yield func(string) bool)
 	}
-	got, err := inspect(r, p, func(v *push.View) found {
+	got, err := inspect(r, p, func(v *loop.View) found {
 		class, _ := v.Class(s.Attachment)
-		m := explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries}
-		return found{class, m.Names(explain.Question{Connection: s.Attachment, Kind: explain.HostKind})}
+		m := why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries}
+		return found{class, m.Names(why.Question{Connection: s.Attachment, Kind: why.HostKind})}
 	})
 	if err != nil {
 		return nil, err
 	}
-	scope := Scope{Proxy: s.name(), Namespace: got.class.Namespace, Mode: got.class.Mode.String(), Hosts: explain.SortedNames(got.names, "")}
+	scope := Scope{Proxy: s.name(), Namespace: got.class.Namespace, Mode: got.class.Mode.String(), Hosts: why.SortedNames(got.names, "")}
 	if got.class.Sidecar.Name != "" {
 		by := Object(got.class.Sidecar)
 		scope.Sidecar = &by
@@ -134,7 +134,7 @@ func (p *Pages) sidecarz(r *http.Request) (any, error) {
 
 // mesh returns the mesh configuration in force: the defaults, merged with the user's file.
 func (p *Pages) mesh(r *http.Request) (any, error) {
-	m, err := inspect(r, p, func(v *push.View) *meshconfig.MeshConfig {
+	m, err := inspect(r, p, func(v *loop.View) *meshconfig.MeshConfig {
 		m, _ := v.Tables.MeshConfig.Peek(struct{}{})
 		return m
 	})

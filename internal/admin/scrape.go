@@ -8,24 +8,24 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // scrapeTimeout is how long a scrape waits for the loop. After that it returns the values of the last scrape.
 const scrapeTimeout = time.Second
 
 // Watch adds the metrics that are read at each scrape.
-func (m *Metrics) Watch(mesh push.Inspector, streams server.Lister, board *Board) {
+func (m *Metrics) Watch(mesh loop.Inspector, streams server.Lister, board *Board) {
 	m.registry.MustRegister(&scrape{mesh: mesh, streams: streams, board: board, desc: describeScrape()})
 }
 
 // scrape is the collector of metrics of a state.
 type scrape struct {
-	mesh    push.Inspector
+	mesh    loop.Inspector
 	streams server.Lister
 	board   *Board
 	desc    scrapeDesc
@@ -129,7 +129,7 @@ func (s *scrape) collectRefusals(send func(d *prometheus.Desc, n int, labels ...
 func (s *scrape) sizes() sizes {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	now, err := push.Look(ctx, s.mesh, func(v *push.View) sizes {
+	now, err := loop.Look(ctx, s.mesh, func(v *loop.View) sizes {
 		now := sizes{
 			revision: v.Graph.Revision(), services: v.Tables.Services.Len(), virtualServices: v.Tables.VirtualServices.Len(),
 			classes: len(v.Classes), cells: v.Graph.Cells(), faults: len(v.Graph.Faults()), objects: map[string]int{}, proxies: map[string]int{},

@@ -8,16 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/rejection"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/rejection"
 	"github.com/pilotmesh/pilot/internal/state/connected"
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // State is how far a proxy has acknowledged one type.
@@ -158,7 +158,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 		}
 	}
 	slices.SortFunc(list, func(a, b stream) int { return cmp.Or(cmp.Compare(a.name(), b.name()), cmp.Compare(a.ID, b.ID)) })
-	return inspect(r, p, func(v *push.View) []stream {
+	return inspect(r, p, func(v *loop.View) []stream {
 		known := slices.Clone(list) // the list itself may be in use when a request was given up
 		for i := range known {
 			s := &known[i]

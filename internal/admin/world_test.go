@@ -19,15 +19,15 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/class"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,7 +71,7 @@ const sourceName = "file:mesh"
 // world is a control plane without a source: tests hand its objects to the loop.
 type world struct {
 	t       *testing.T
-	loop    *push.Loop
+	loop    *loop.Loop
 	server  *server.Server
 	metrics *Metrics
 	ready   *Readiness
@@ -86,8 +86,8 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	build := run.Build{Version: "1.2.3", Go: "go1.27"}
 	w := &world{t: t, metrics: NewMetrics(build), ready: new(Readiness)}
 	commits, board := new(Commits), NewBoard(nil)
-	w.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{
-		Sources: []string{sourceName}, Observe: func(c push.Commit) { w.metrics.Commit(c); commits.Observe(c) },
+	w.loop = loop.New(tables, graph, class.Define(graph, tables), loop.Settings{
+		Sources: []string{sourceName}, Observe: func(c loop.Commit) { w.metrics.Commit(c); commits.Observe(c) },
 	})
 	w.server = server.New(w.loop, server.Options{Observer: w.metrics})
 	w.metrics.Watch(w.loop, w.server, board)
@@ -122,7 +122,7 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 func (w *world) settle() {
 	w.t.Helper()
 	for pending := true; pending; {
-		if err := w.loop.Inspect(w.t.Context(), func(v *push.View) { pending = v.Graph.Pending() }); err != nil {
+		if err := w.loop.Inspect(w.t.Context(), func(v *loop.View) { pending = v.Graph.Pending() }); err != nil {
 			w.t.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/api/document"
-	"github.com/pilotmesh/pilot/internal/filewatch"
+	"github.com/pilotmesh/pilot/internal/run/filewatch"
 )
 
 // reloadEvery is how often the settings are read without a sign that they have changed.

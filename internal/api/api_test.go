@@ -13,7 +13,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 )
 
 // The interfaces that these types implement elsewhere.

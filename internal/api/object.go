@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 )
 
 // Object is one configuration object of a user. It is immutable.

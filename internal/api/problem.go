@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/pilotmesh/pilot/internal/api/code"
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 )
 
 // Severity is whether the object of a Problem is used.

@@ -180,7 +180,7 @@ func (c *checker) bannedCalls(f *ast.File, test bool) {
 func (c *checker) selector(f *ast.File, n *ast.SelectorExpr, test bool) {
 	for _, w := range writes {
 		if n.Sel.Name == w.method && !test && !c.program && !matches(w.only, c.pkg) && imported(f, module+"internal/"+w.declaredIn) != "" {
-			c.report(n.Pos(), "%s.%s outside [%s]: only the loop in xds/push opens transactions; hand it a batch", w.declaredIn, w.method, w.only)
+			c.report(n.Pos(), "%s.%s outside [%s]: only package loop opens transactions; hand it a batch", w.declaredIn, w.method, w.only)
 		}
 	}
 	id, ok := n.X.(*ast.Ident)

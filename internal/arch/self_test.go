@@ -79,7 +79,7 @@ func TestImportRules(t *testing.T) {
 	const in = module + "internal/"
 	for _, c := range []struct{ pkg, imports, want string }{
 		{in + "xds/route", in + "xds/cluster", "may import only"},
-		{in + "xds/route", in + "store", "may import only"},
+		{in + "xds/route", in + "engine/store", "may import only"},
 		{in + "xds/route", in + "source/file", "may import only"},
 		{in + "xds/route", in + "view/traffic", ""},
 		{in + "xds/route", "github.com/envoyproxy/go-control-plane/envoy/config/route/v3", ""},
@@ -88,11 +88,11 @@ func TestImportRules(t *testing.T) {
 		{in + "view/traffic", "github.com/envoyproxy/go-control-plane/envoy/config/route/v3", "must not know Envoy"},
 		{in + "view/traffic", "k8s.io/api/core/v1", "one source among others"},
 		{in + "source/kube", "k8s.io/api/core/v1", ""},
-		{in + "query", in + "store", ""},
-		{in + "query", in + "mesh", "may import only"},
-		{in + "omap", in + "store", "may import only"},
+		{in + "engine/query", in + "engine/store", ""},
+		{in + "engine/query", in + "mesh", "may import only"},
+		{in + "omap", in + "engine/store", "may import only"},
 		{in + "run", module + "cmd/pilot-discovery", "imported by nobody"},
-		{module + "cmd/pilot-discovery", in + "xds/push", ""},
+		{module + "cmd/pilot-discovery", in + "loop", ""},
 		{module + "cmd/pilot-discovery", "istio.io/istio/pilot", "not a library"},
 		{in + "misplaced", in + "mesh", "stands in no row"},
 	} {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/compliance"
-	"github.com/pilotmesh/pilot/internal/identity"
-	"github.com/pilotmesh/pilot/internal/statefile"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
+	"github.com/pilotmesh/pilot/internal/security/compliance"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
 // CA are the settings of the certificate authority and of the identities of callers. Istio has them in environment variables.

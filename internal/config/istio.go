@@ -3,7 +3,7 @@ package config
 import (
 	"strings"
 
-	"github.com/pilotmesh/pilot/internal/variables"
+	"github.com/pilotmesh/pilot/internal/config/variables"
 )
 
 // ownPrefixes begin the names of variables that only a control plane reads.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/config/logging"
 )
 
 // Limits of settings.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 )
 
 // Label is one label of a workload, as a key of indexes.

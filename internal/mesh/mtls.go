@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 )
 
 // MTLSMode is whether a workload takes connections with mutual TLS of the mesh, and whether it takes other connections.

@@ -21,8 +21,8 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 
+	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
-	"github.com/pilotmesh/pilot/internal/xds/explain"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -103,7 +103,7 @@ func Chains(t T, s *resource.State) string {
 		if l.TrafficDirection != envoy.Inbound {
 			continue
 		}
-		for _, c := range explain.InboundChains(l) {
+		for _, c := range why.InboundChains(l) {
 			fmt.Fprintf(&out, "%s: %s\n", l.Name, c)
 		}
 		for _, f := range l.ListenerFilters {

@@ -3,7 +3,7 @@ package state
 import (
 	"fmt"
 
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // journalRows is the maximum number of changed rows in the journal: enough for some thousand edits, and a few megabytes at most.

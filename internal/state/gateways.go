@@ -8,11 +8,11 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
 	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
-	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
@@ -81,7 +81,7 @@ func (b *GatewayBinding) equal(o *GatewayBinding) bool {
 type GatewayServers struct {
 	Created   int64
 	Admission Admission
-	Servers   []gateways.Server
+	Servers   []gateway.Server
 	// Ignored is the field of a default backend that has no effect because there are rules; empty if there is none.
 	Ignored string
 }
@@ -90,7 +90,7 @@ type GatewayServers struct {
 type GatewayRoutes struct {
 	Created   int64
 	Admission Admission
-	Routes    []gateways.Route
+	Routes    []gateway.Route
 }
 
 func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
@@ -102,7 +102,7 @@ func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gat
 func (t *Tables) bindToGateways(tx *store.Txn, o *api.Object, spec *networking.VirtualService, c *Claims) {
 	b := &GatewayBinding{Created: c.Created, Hosts: t.hosts(spec.Hosts, o.Namespace), Layers: c.Layers, Labels: c.Labels, Delegates: c.Delegates}
 	for _, g := range spec.Gateways {
-		namespace, name, ok := strings.Cut(gateways.GatewayName(g, o.Namespace), "/")
+		namespace, name, ok := strings.Cut(gateway.GatewayName(g, o.Namespace), "/")
 		k := api.Key{Kind: api.KindGateway, Namespace: namespace, Name: name}
 		if ok && !slices.Contains(b.Gateways, k) {
 			b.Gateways = append(b.Gateways, k)
@@ -123,16 +123,16 @@ func (t *Tables) splitIngress(tx *store.Txn, o *api.Object, m *dynamicpb.Message
 	s := ingressapi.SpecOf(m)
 	a := Admission{ByClass: true, Class: s.IngressClassName}
 	a.Annotation, a.Annotated = o.Annotations[ingressapi.ClassAnnotation]
-	servers := &GatewayServers{Created: age(o), Admission: a, Servers: gateways.IngressServers(s)}
+	servers := &GatewayServers{Created: age(o), Admission: a, Servers: gateway.IngressServers(s)}
 	if s.DefaultBackend != nil && len(s.Rules) > 0 {
 		servers.Ignored = "spec.defaultBackend"
 	}
 	t.Gateways.Servers.Set(tx, o.Key, servers)
-	t.Gateways.Routes.Set(tx, o.Key, &GatewayRoutes{age(o), a, gateways.IngressRoutes(s, o.Namespace, t.options.Domain)})
+	t.Gateways.Routes.Set(tx, o.Key, &GatewayRoutes{age(o), a, gateway.IngressRoutes(s, o.Namespace, t.options.Domain)})
 }
 
 // Of returns the routes for a host, in the order of the object.
-func (g *GatewayRoutes) Of(host string) (list []gateways.Route) {
+func (g *GatewayRoutes) Of(host string) (list []gateway.Route) {
 	for _, route := range g.Routes {
 		if route.Host == host {
 			list = append(list, route)
@@ -142,7 +142,7 @@ func (g *GatewayRoutes) Of(host string) (list []gateways.Route) {
 }
 
 func (g *GatewayServers) equal(o *GatewayServers) bool {
-	return g.Created == o.Created && g.Admission == o.Admission && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateways.Server.Equal)
+	return g.Created == o.Created && g.Admission == o.Admission && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateway.Server.Equal)
 }
 
 func (g *GatewayRoutes) equal(o *GatewayRoutes) bool {
@@ -190,9 +190,9 @@ func (t *Tables) defineBindings(db *store.DB) {
 	g := &t.Gateways
 	g.Bindings = store.NewTable[api.Key, *GatewayBinding](db, "gatewayBindings", (*GatewayBinding).equal)
 	g.BoundTo = store.NewIndex(g.Bindings, "boundToGateway", func(k api.Key, b *GatewayBinding, add func(GatewayLayer, api.Key)) {
-		for _, gateway := range b.Gateways {
+		for _, gw := range b.Gateways {
 			for _, layer := range b.Layers {
-				add(GatewayLayer{gateway, layer}, k)
+				add(GatewayLayer{gw, layer}, k)
 			}
 		}
 	})

@@ -7,21 +7,21 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // gatewayServers returns the servers of a Gateway in a namespace.
-func gatewayServers(spec *networking.Gateway, namespace string) []gateways.Server {
-	list := make([]gateways.Server, 0, len(spec.Servers))
+func gatewayServers(spec *networking.Gateway, namespace string) []gateway.Server {
+	list := make([]gateway.Server, 0, len(spec.Servers))
 	for i, s := range spec.Servers {
 		protocol, _ := mesh.ParseProtocol(s.GetPort().GetProtocol())
-		server := gateways.Server{
+		server := gateway.Server{
 			Port: s.GetPort().GetNumber(), PortName: s.GetPort().GetName(), Name: s.Name, Protocol: protocol, Bind: s.Bind,
 			Field: fmt.Sprintf("spec.servers[%d]", i), TLS: gatewayTLS(s.Tls),
 		}
 		for _, host := range s.Hosts {
-			server.Hosts = append(server.Hosts, gateways.HostOf(host, namespace))
+			server.Hosts = append(server.Hosts, gateway.HostOf(host, namespace))
 		}
 		list = append(list, server)
 	}
@@ -29,15 +29,15 @@ func gatewayServers(spec *networking.Gateway, namespace string) []gateways.Serve
 }
 
 // gatewayTLS returns the settings of a server for TLS.
-func gatewayTLS(s *networking.ServerTLSSettings) *gateways.TLS {
+func gatewayTLS(s *networking.ServerTLSSettings) *gateway.TLS {
 	if s == nil {
 		return nil
 	}
-	t := &gateways.TLS{
-		Mode: map[networking.ServerTLSSettings_TLSmode]gateways.TLSMode{
-			networking.ServerTLSSettings_SIMPLE: gateways.TLSSimple, networking.ServerTLSSettings_MUTUAL: gateways.TLSMutual,
-			networking.ServerTLSSettings_OPTIONAL_MUTUAL: gateways.TLSOptional, networking.ServerTLSSettings_ISTIO_MUTUAL: gateways.TLSMesh,
-			networking.ServerTLSSettings_PASSTHROUGH: gateways.TLSPass, networking.ServerTLSSettings_AUTO_PASSTHROUGH: gateways.TLSPassMesh,
+	t := &gateway.TLS{
+		Mode: map[networking.ServerTLSSettings_TLSmode]gateway.TLSMode{
+			networking.ServerTLSSettings_SIMPLE: gateway.TLSSimple, networking.ServerTLSSettings_MUTUAL: gateway.TLSMutual,
+			networking.ServerTLSSettings_OPTIONAL_MUTUAL: gateway.TLSOptional, networking.ServerTLSSettings_ISTIO_MUTUAL: gateway.TLSMesh,
+			networking.ServerTLSSettings_PASSTHROUGH: gateway.TLSPass, networking.ServerTLSSettings_AUTO_PASSTHROUGH: gateway.TLSPassMesh,
 		}[s.Mode],
 		Redirect: s.HttpsRedirect, Credentials: s.CredentialNames, RootsCredential: s.CaCertCredentialName, Roots: s.CaCertificates, CRL: s.CaCrl,
 		SubjectAltNames: s.SubjectAltNames, SPKI: s.VerifyCertificateSpki, Hashes: s.VerifyCertificateHash, SkipVerify: s.InsecureSkipVerify.GetValue(),

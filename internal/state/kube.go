@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/state/settings"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // Kube are the objects of Kubernetes clusters. Each cluster is read by one source, so there is one version of each object.

@@ -2,8 +2,8 @@ package state
 
 import (
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/kube"
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // RowsOf returns the rows that an object was split into, and the row that changes whenever the object does. ok is false if there

@@ -6,8 +6,8 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // PeerPolicy is a PeerAuthentication: which connections workloads take.

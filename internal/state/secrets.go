@@ -2,10 +2,10 @@ package state
 
 import (
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state/connected"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // Permission says whether a service account may read the Secrets of its namespace.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
-	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state/settings"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // kind has the functions that write the rows of objects of one kind.

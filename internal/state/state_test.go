@@ -8,10 +8,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 func apply(t *state.Tables, b source.Batch) store.Revision {

@@ -7,11 +7,11 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state/settings"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // VirtualService is the routes of an object. The hosts of its destinations are fully qualified names, and the gateways of its matches have
@@ -81,7 +81,7 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	}
 	forGateways(full, func(list []string) {
 		for i := range list {
-			list[i] = gateways.GatewayName(list[i], o.Namespace)
+			list[i] = gateway.GatewayName(list[i], o.Namespace)
 		}
 	})
 	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: c.Hosts, Spec: full, Hash: o.Hash})

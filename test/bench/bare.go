@@ -6,9 +6,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/pilotmesh/pilot/internal/xds/request"
+	"github.com/pilotmesh/pilot/internal/ads/request"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // recording has the messages that a stream was sent, by type, as they were on the wire.

@@ -10,13 +10,13 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -45,12 +45,12 @@ func loopFigures() []figure {
 
 // blocked returns the longest time that the loop did not read its input, and the whole time, while fn ran and until its work
 // was done: nothing is pending, and done says so, if it is given.
-func (p *plane) blocked(fn func(), done ...func(*push.View) bool) (longest, all time.Duration, err error) {
+func (p *plane) blocked(fn func(), done ...func(*loop.View) bool) (longest, all time.Duration, err error) {
 	begin := time.Now()
 	fn()
 	for idle := false; !idle; {
 		asked := time.Now()
-		err := p.inspect(func(v *push.View) {
+		err := p.inspect(func(v *loop.View) {
 			idle = !v.Graph.Pending()
 			for _, also := range done {
 				idle = idle && also(v)
@@ -65,7 +65,7 @@ func (p *plane) blocked(fn func(), done ...func(*push.View) bool) (longest, all 
 }
 
 // attached connects n proxies of one namespace without streams, and returns them with the state of their class.
-func (p *plane) attached(n int) (conns []*push.Connection, st *resource.State, err error) {
+func (p *plane) attached(n int) (conns []*loop.Connection, st *resource.State, err error) {
 	built := newLatch(n)
 	for i := range n {
 		parsed, err := proxy.Parse(proxy.Node{ID: node(0, i).GetId(), Metadata: node(0, i).GetMetadata()})
@@ -83,7 +83,7 @@ func (p *plane) attached(n int) (conns []*push.Connection, st *resource.State, e
 	case <-time.After(patience):
 		return nil, nil, fmt.Errorf("%d proxies had no state within %v", n, patience)
 	}
-	err = p.inspect(func(v *push.View) {
+	err = p.inspect(func(v *loop.View) {
 		for c := range v.Classes {
 			st = v.State(c)
 		}
@@ -139,13 +139,13 @@ func rejections(b *bench) error {
 	const name = "rejections-5k"
 	b.release()
 	w := b.world(b.sizes.large / 2)
-	return b.rejecting(name, w, 200, func(p *plane, conns []*push.Connection, st *resource.State) (time.Duration, time.Duration, error) {
+	return b.rejecting(name, w, 200, func(p *plane, conns []*loop.Connection, st *resource.State) (time.Duration, time.Duration, error) {
 		pins := pinsOf(w, st, 50)
 		return p.blocked(func() {
 			for _, c := range conns {
 				c.Pin(pins, "no such thing")
 			}
-		}, func(v *push.View) bool { return v.Tables.Rejections.Len() == len(conns)*len(pins) })
+		}, func(v *loop.View) bool { return v.Tables.Rejections.Len() == len(conns)*len(pins) })
 	})
 }
 
@@ -153,7 +153,7 @@ func rejections(b *bench) error {
 func hostile(b *bench) error {
 	b.release()
 	w := b.world(b.sizes.large / 2)
-	return b.rejecting("hostile-5k", w, 1, func(p *plane, conns []*push.Connection, st *resource.State) (longest, all time.Duration, err error) {
+	return b.rejecting("hostile-5k", w, 1, func(p *plane, conns []*loop.Connection, st *resource.State) (longest, all time.Duration, err error) {
 		pins := pinsOf(w, st, 4096)
 		for i := range pins {
 			pins[i].Rejected = omap.Sum([]byte(pins[i].Name))
@@ -175,7 +175,7 @@ func hostile(b *bench) error {
 	})
 }
 
-func (b *bench) rejecting(name string, w *world, proxies int, do func(*plane, []*push.Connection, *resource.State) (longest, all time.Duration, err error)) error {
+func (b *bench) rejecting(name string, w *world, proxies int, do func(*plane, []*loop.Connection, *resource.State) (longest, all time.Duration, err error)) error {
 	for range b.reps(3) {
 		p, err := newPlane(w)
 		if err != nil {
@@ -238,7 +238,7 @@ func faulty(b *bench) error {
 	b.record("faults-2k/all", millis(all))
 	for range b.reps(100) {
 		begin := time.Now()
-		if err := p.inspect(func(*push.View) {}); err != nil {
+		if err := p.inspect(func(*loop.View) {}); err != nil {
 			return err
 		}
 		b.record("faults-2k/turn", millis(time.Since(begin)))
@@ -328,7 +328,7 @@ func firstBuild(b *bench) error {
 				default:
 				}
 				asked := time.Now()
-				if err := p.inspect(func(*push.View) {}); err != nil {
+				if err := p.inspect(func(*loop.View) {}); err != nil {
 					return err
 				}
 				waited = append(waited, millis(time.Since(asked)))

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 func derived(b *bench) error {
@@ -43,7 +43,7 @@ func (b *bench) derive(name string, w *world) error {
 			continue
 		}
 		cells := 0
-		if err := p.inspect(func(v *push.View) { cells = sum(v.Graph.Cells()) }); err != nil {
+		if err := p.inspect(func(v *loop.View) { cells = sum(v.Graph.Cells()) }); err != nil {
 			return err
 		}
 		b.record(name+"/cells-per-service", float64(cells)/float64(w.services))

@@ -12,16 +12,16 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/class"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // sourceName is the one source of a plane.
@@ -30,7 +30,7 @@ const sourceName = "bench"
 // plane is a control plane in this process: tables, graph, loop and, if it serves, streams. Objects come in as the
 // batches a source would hand over: nothing is read from files or parsed.
 type plane struct {
-	loop *push.Loop
+	loop *loop.Loop
 	addr string // empty if it does not serve
 
 	streams *server.Server // nil if it does not serve
@@ -41,7 +41,7 @@ type plane struct {
 	present map[api.Key]*api.Object // the present objects of the source
 
 	mu      sync.Mutex
-	commits []push.Commit
+	commits []loop.Commit
 	states  *stateLog     // who holds which states; nil if not recorded
 	stall   time.Duration // the write timeout; 0: the server's default
 }
@@ -54,7 +54,7 @@ func newPlane(w *world, options ...func(*plane)) (*plane, error) {
 	for _, o := range options {
 		o(p)
 	}
-	p.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{Sources: []string{sourceName}, Observe: p.committed})
+	p.loop = loop.New(tables, graph, class.Define(graph, tables), loop.Settings{Sources: []string{sourceName}, Observe: p.committed})
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.group.Go(func() { _ = p.loop.Run(ctx) }) // it ends with ctx, and only then
@@ -106,7 +106,7 @@ func (p *plane) close() {
 
 // logged is a server.Mesh that records, by namespace, the states that streams were given.
 type logged struct {
-	*push.Loop
+	*loop.Loop
 	states *stateLog
 }
 
@@ -119,16 +119,16 @@ func (l logged) Connect(_ context.Context, n *corev3.Node, s *server.Stream) (se
 	return l.Attach(parsed, l.states.watch(parsed.Namespace, s))
 }
 
-func (p *plane) committed(c push.Commit) {
+func (p *plane) committed(c loop.Commit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.commits = append(p.commits, c)
 }
 
 // takeCommits returns the commits since the last call, once everything queued so far is committed.
-func (p *plane) takeCommits() ([]push.Commit, error) {
+func (p *plane) takeCommits() ([]loop.Commit, error) {
 	for range 2 { // the loop speaks of a commit after all that was asked together with it was answered
-		if err := p.inspect(func(*push.View) {}); err != nil {
+		if err := p.inspect(func(*loop.View) {}); err != nil {
 			return nil, err
 		}
 	}
@@ -139,7 +139,7 @@ func (p *plane) takeCommits() ([]push.Commit, error) {
 	return list, nil
 }
 
-func (p *plane) inspect(fn func(*push.View)) error {
+func (p *plane) inspect(fn func(*loop.View)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return p.loop.Inspect(ctx, fn)

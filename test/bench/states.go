@@ -5,8 +5,8 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -21,14 +21,14 @@ func newStateLog() *stateLog {
 }
 
 // watch returns a watcher that records the states that a stream is given, and passes them on.
-func (l *stateLog) watch(namespace string, w push.Watcher) push.Watcher {
+func (l *stateLog) watch(namespace string, w loop.Watcher) loop.Watcher {
 	return &stateWatcher{l, namespace, w}
 }
 
 type stateWatcher struct {
 	log       *stateLog
 	namespace string
-	to        push.Watcher
+	to        loop.Watcher
 }
 
 // Update passes a state on.

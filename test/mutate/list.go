@@ -8,10 +8,10 @@ import (
 // mutation is one break. In the list it is a block of lines, ended by an empty one; # begins a comment:
 //
 //	break: a deleted name stays in the index
-//	file: internal/query/groupby.go
+//	file: internal/engine/query/groupby.go
 //	- 	x.remove(old)
 //	+ 	_ = old
-//	test: ./internal/query -run Oracle
+//	test: ./internal/engine/query -run Oracle
 //
 // The lines under - must occur in the file exactly once, one below the other; spaces at their ends do not count. Those
 // under + replace them; with none they are cut. What follows test: are the arguments of go test.

@@ -16,7 +16,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
-	"github.com/pilotmesh/pilot/internal/compliance"
+	"github.com/pilotmesh/pilot/internal/security/compliance"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 

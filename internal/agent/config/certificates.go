@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/compliance"
+	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
 // Files that Istio's injector mounts.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/pilotmesh/pilot/internal/agent/disk"
-	"github.com/pilotmesh/pilot/internal/variables"
+	"github.com/pilotmesh/pilot/internal/config/variables"
 )
 
 // flags are command line values that Load combines with other sources.

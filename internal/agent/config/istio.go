@@ -3,7 +3,7 @@ package config
 import (
 	"strings"
 
-	"github.com/pilotmesh/pilot/internal/variables"
+	"github.com/pilotmesh/pilot/internal/config/variables"
 )
 
 // istioFlag is a flag of Istio's agent, of any of its versions. Exactly one text is set: does is its effect, lacks the reason why it has none.

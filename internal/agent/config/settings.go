@@ -26,7 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/platform"
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/config/logging"
 )
 
 // Settings are the settings of pilot-agent.

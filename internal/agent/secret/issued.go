@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/disk"
-	"github.com/pilotmesh/pilot/internal/filewatch"
+	"github.com/pilotmesh/pilot/internal/run/filewatch"
 )
 
 // IssueOptions are the settings of certificates from an authority.

@@ -16,8 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/ca"
-	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/security/ca"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
 // authority answers requests as a test says.

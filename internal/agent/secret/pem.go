@@ -6,7 +6,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
-	"github.com/pilotmesh/pilot/internal/credential"
+	"github.com/pilotmesh/pilot/internal/security/credential"
 )
 
 // certificateBlock is the type of PEM blocks of certificates.

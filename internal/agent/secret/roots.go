@@ -8,8 +8,8 @@ import (
 	"maps"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/credential"
-	"github.com/pilotmesh/pilot/internal/filewatch"
+	"github.com/pilotmesh/pilot/internal/run/filewatch"
+	"github.com/pilotmesh/pilot/internal/security/credential"
 )
 
 // ofAuthority names the source of the roots in errors.

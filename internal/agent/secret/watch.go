@@ -8,7 +8,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/pilotmesh/pilot/internal/links"
+	"github.com/pilotmesh/pilot/internal/run/links"
 )
 
 // watches manages the watched directories: the directories of each file and of all symbolic links that lead to it. For a file that does

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/config/logging"
 )
 
 // TestLogging: levels of the agent's log are read and set over loopback only.

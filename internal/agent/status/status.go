@@ -22,7 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/scrape"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
-	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

@@ -31,7 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/agent/disk"
-	"github.com/pilotmesh/pilot/internal/compliance"
+	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
 // System selects the roots of the operating system instead of a file.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"github.com/pilotmesh/pilot/internal/safedial"
+	"github.com/pilotmesh/pilot/internal/run/safedial"
 )
 
 // permanent is an error that would recur at another attempt.

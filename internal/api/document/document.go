@@ -17,7 +17,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api/code"
-	"github.com/pilotmesh/pilot/internal/spelling"
+	"github.com/pilotmesh/pilot/internal/api/spelling"
 )
 
 // MaxFindings is the maximum number of findings about one document.

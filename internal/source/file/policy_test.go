@@ -13,9 +13,9 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
 	"github.com/pilotmesh/pilot/internal/source/file"
 	"github.com/pilotmesh/pilot/internal/source/kept"
-	"github.com/pilotmesh/pilot/internal/statefile"
 )
 
 // deny is a policy that denies a path. A port that is no number breaks it.

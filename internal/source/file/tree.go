@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/links"
+	"github.com/pilotmesh/pilot/internal/run/links"
 )
 
 // tree is the result of a walk over the directory: the files to be read, and the paths of events that concern them.

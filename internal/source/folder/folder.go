@@ -23,9 +23,9 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/credential"
-	"github.com/pilotmesh/pilot/internal/filewatch"
-	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/run/filewatch"
+	"github.com/pilotmesh/pilot/internal/security/credential"
 	"github.com/pilotmesh/pilot/internal/source"
 )
 

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/statefile"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
 )
 
 // Folder keeps versions in files of a state folder.

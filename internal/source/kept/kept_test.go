@@ -13,7 +13,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/statefile"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
 )
 
 func seal(t testing.TB, o api.Object) *api.Object {

@@ -19,12 +19,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/kube"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // different are the cases in which a proxy receives other configuration than from Istio, with the reason. Deliberate differences

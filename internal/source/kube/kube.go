@@ -2,7 +2,7 @@
 // cluster of the control plane also Istio's configuration and the mesh configuration.
 //
 // Each kind is watched by a reflector of client-go. The reflector does not fill a cache of whole objects: each object is
-// converted at once to the value that the control plane reads (package internal/kube, or an api.Object), and only that value is
+// converted at once to the value that the control plane reads (package internal/api/kube, or an api.Object), and only that value is
 // kept, in a table by namespace and name. A change of an object that does not change its value causes no event.
 //
 // Invariants:

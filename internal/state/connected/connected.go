@@ -11,10 +11,10 @@ import (
 	"encoding/binary"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/api/rejection"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/rejection"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // Rows are all tables and indexes about connected proxies.

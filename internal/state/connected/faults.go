@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // FaultKey names a cell of the graph as text.

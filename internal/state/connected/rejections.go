@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/rejection"
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/api/rejection"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // Rejectable names content that a proxy can reject alone: a resource, or one virtual host of a route configuration.

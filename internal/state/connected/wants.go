@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // WantKey names a resource that a connected proxy asks for by name. Its type is one that is answered separately for each proxy.

@@ -5,7 +5,7 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // Slashes is how encoded slashes in paths are handled.

@@ -5,30 +5,30 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
-	"github.com/pilotmesh/pilot/internal/gateways"
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // Ingress returns the mesh settings about Ingresses.
-func (t *Settings) Ingress(r store.Reader) gateways.IngressSettings {
+func (t *Settings) Ingress(r store.Reader) gateway.IngressSettings {
 	mode, _ := t.rows.Get(r, ingressMode)
-	normal := gateways.DefaultIngressSettings()
-	return gateways.IngressSettings{
-		Mode: gateways.IngressMode(mode.Number), Class: t.text(r, ingressClass, normal.Class), Gateway: t.text(r, ingressGateway, normal.Gateway),
+	normal := gateway.DefaultIngressSettings()
+	return gateway.IngressSettings{
+		Mode: gateway.IngressMode(mode.Number), Class: t.text(r, ingressClass, normal.Class), Gateway: t.text(r, ingressGateway, normal.Gateway),
 	}
 }
 
 func (t *Settings) writeIngressSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
-	s := gateways.DefaultIngressSettings()
+	s := gateway.DefaultIngressSettings()
 	switch m.GetIngressControllerMode() {
 	case meshconfig.MeshConfig_OFF:
-		s.Mode = gateways.IngressOff
+		s.Mode = gateway.IngressOff
 	case meshconfig.MeshConfig_DEFAULT:
-		s.Mode = gateways.IngressDefault
+		s.Mode = gateway.IngressDefault
 	case meshconfig.MeshConfig_STRICT, meshconfig.MeshConfig_UNSPECIFIED:
 	}
 	s.Class = cmp.Or(m.GetIngressClass(), s.Class)
-	if service := m.GetIngressService(); service != gateways.IngressService {
+	if service := m.GetIngressService(); service != gateway.IngressService {
 		s.Gateway = cmp.Or(service, s.Gateway)
 	}
 	s.Gateway = cmp.Or(m.GetIngressSelector(), s.Gateway)

@@ -6,8 +6,8 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // writeServiceSettings replaces the serviceSettings of the mesh configuration. It reports whether they changed.

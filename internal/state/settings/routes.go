@@ -5,7 +5,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // RouteSettings are the settings of the mesh configuration for outbound routes.

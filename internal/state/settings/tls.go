@@ -4,9 +4,9 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/compliance"
-	"github.com/pilotmesh/pilot/internal/intern"
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
 // MeshTLS returns the parameters of mutual TLS of the mesh that proxies terminate.

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -128,10 +128,10 @@ func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 }
 
 // boundTo yields the VirtualServices bound to a Gateway that the gateways of a namespace see.
-func (q *Queries) boundTo(r *query.Reader, gateway api.Key, namespace string) func(yield func(api.Key) bool) {
+func (q *Queries) boundTo(r *query.Reader, gw api.Key, namespace string) func(yield func(api.Key) bool) {
 	return func(yield func(api.Key) bool) {
 		for _, layer := range []string{"", namespace} {
-			for k := range q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: gateway, Layer: layer}).All() {
+			for k := range q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: gw, Layer: layer}).All() {
 				if !yield(k) {
 					return
 				}
@@ -218,7 +218,7 @@ func (q *Queries) Bound(r *query.Reader, p Proxies, s Placed) (list []BoundObjec
 
 // intersect returns the hosts for which a server has the routes of an object of a namespace: for each host of the
 // server and host of the object where one covers the other, the narrower one.
-func intersect(s gateways.Server, hosts []string, namespace string) (both []string) {
+func intersect(s gateway.Server, hosts []string, namespace string) (both []string) {
 	add := func(host string) {
 		if !slices.Contains(both, host) {
 			both = append(both, host)

@@ -18,11 +18,11 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
-	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -75,7 +75,7 @@ type part struct {
 	host   string
 }
 
-// Host is what gateways serve for a host or pattern, or for all hosts if Name is gateways.AnyHost.
+// Host is what gateways serve for a host or pattern, or for all hosts if Name is gateway.AnyHost.
 type Host struct {
 	Name    string
 	Servers []Server
@@ -84,7 +84,7 @@ type Host struct {
 
 // Server is a port at which a host is served.
 type Server struct {
-	gateways.Server
+	gateway.Server
 	Object api.Key
 	// Host is the host or pattern for which the object has the server: it covers the host that is served.
 	Host string
@@ -94,7 +94,7 @@ type Server struct {
 
 // Rule is a route of a host.
 type Rule struct {
-	gateways.Route
+	gateway.Route
 	Object api.Key
 	// Target is the host of the service to which requests go. It differs from the backend's host if that is another name for the service.
 	Target string
@@ -157,7 +157,7 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 		return Counts
 	}
 	settings := q.tables.Ingress(r)
-	if settings.Mode == gateways.IngressOff {
+	if settings.Mode == gateway.IngressOff {
 		return Off
 	}
 	if a.Annotated {
@@ -178,7 +178,7 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 		missing = true
 	}
 	switch {
-	case settings.Mode == gateways.IngressDefault:
+	case settings.Mode == gateway.IngressDefault:
 		return Counts
 	case missing:
 		return ClassMissing
@@ -214,7 +214,7 @@ func (q *Queries) host(r *query.Reader, name string) (*Host, bool) {
 		return cmp.Or(cmp.Compare(length(b), length(a)), cmp.Compare(rank(a.Match), rank(b.Match)))
 	})
 	type path struct {
-		match gateways.PathMatch
+		match gateway.PathMatch
 		path  string
 	}
 	first := map[path]api.Key{}
@@ -234,8 +234,8 @@ func (q *Queries) host(r *query.Reader, name string) (*Host, bool) {
 // length is the length of the path of a rule. Matching all requests is as long as the path /, and comes after it.
 func length(r Rule) int { return max(1, len(r.Path)) }
 
-func rank(m gateways.PathMatch) int {
-	if m == gateways.ExactPath {
+func rank(m gateway.PathMatch) int {
+	if m == gateway.ExactPath {
 		return 0
 	}
 	return 1

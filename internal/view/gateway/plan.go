@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/gateways"
-	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
@@ -44,7 +44,7 @@ type Listener struct {
 
 // Placed is a server of a Gateway.
 type Placed struct {
-	gateways.Server
+	gateway.Server
 	Gateway api.Key
 	Created int64
 	// Index is the position of the server in its Gateway.
@@ -139,7 +139,7 @@ func namesOf(p *plan) (n names) {
 	for _, l := range p.listeners {
 		sockets = append(sockets, omap.Put(l.Socket, omap.Unit{}))
 		for _, s := range l.Servers {
-			n.passes = n.passes || s.Kind() == gateways.PassesMeshTLS
+			n.passes = n.passes || s.Kind() == gateway.PassesMeshTLS
 			if s.Table != "" {
 				tables = append(tables, omap.Put(omap.Name(s.Table), omap.Unit{}))
 			}
@@ -182,10 +182,10 @@ func (q *Queries) Listener(r *query.Reader, k Served, at Socket) (*Listener, boo
 }
 
 // Losses returns the servers of a Gateway that are not used by gateways, because others go first.
-func (q *Queries) Losses(r *query.Reader, k Served, gateway api.Key) (list []Loss) {
+func (q *Queries) Losses(r *query.Reader, k Served, gw api.Key) (list []Loss) {
 	p, _ := q.plan.Get(r, k)
 	for _, l := range p.losses {
-		if l.Loser.Gateway == gateway {
+		if l.Loser.Gateway == gw {
 			list = append(list, l)
 		}
 	}
@@ -270,16 +270,16 @@ func (k Served) portsFor(port uint32) (list []uint32) {
 }
 
 // tableName is the name of the route configuration of a server at a port; empty if the server does not take requests.
-func tableName(s gateways.Server, gateway api.Key, port uint32) string {
+func tableName(s gateway.Server, gw api.Key, port uint32) string {
 	bind := ""
 	if s.Bind != "" {
 		bind = "." + s.Bind
 	}
 	switch s.Kind() {
-	case gateways.TakesHTTP:
+	case gateway.TakesHTTP:
 		return "http." + strconv.FormatUint(uint64(port), 10) + bind
-	case gateways.TakesHTTPS:
-		return "https." + strconv.FormatUint(uint64(s.Port), 10) + "." + s.PortName + "." + gateway.Name + "." + gateway.Namespace + bind
+	case gateway.TakesHTTPS:
+		return "https." + strconv.FormatUint(uint64(s.Port), 10) + "." + s.PortName + "." + gw.Name + "." + gw.Namespace + bind
 	}
 	return ""
 }
@@ -296,7 +296,7 @@ func (b *planner) place(at Socket, s Placed) {
 	kind := s.Kind()
 	for _, first := range l.Servers {
 		other := first.Kind()
-		if kind == other && kind == gateways.TakesHTTP {
+		if kind == other && kind == gateway.TakesHTTP {
 			continue
 		}
 		if !kind.IsTLS() || !other.IsTLS() {

@@ -2,8 +2,7 @@ package problem
 
 import (
 	"fmt"
-
-	"github.com/pilotmesh/pilot/internal/gateways"
+	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 

@@ -2,11 +2,10 @@ package problem
 
 import (
 	"fmt"
-	"strings"
-
-	"github.com/pilotmesh/pilot/internal/gateways"
+	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
+	"strings"
 )
 
 func (f *findings) ingress() {

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/kube"
-	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 )
 
 // checkMember finds the settings without effect of a Service whose name a Service of another cluster has, too: that

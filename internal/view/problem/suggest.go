@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/spelling"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/spelling"
 	"github.com/pilotmesh/pilot/internal/state"
 )
 

@@ -2,7 +2,7 @@
 // registered: it gets an entry that is made of the template of the group and of the proxy's own metadata.
 //
 // For each entry that a proxy of this replica is to have, and for each that some control plane has made, there is one
-// cell with everything that the next step depends on. Package register takes these steps. Their results return as rows.
+// cell with everything that the next step depends on. Package controller/entries takes these steps. Their results return as rows.
 //
 // The package starts no goroutines.
 package registration
@@ -22,11 +22,11 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 )

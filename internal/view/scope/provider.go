@@ -8,8 +8,8 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 )
 
 // Authorizer is the service of an extension provider that decides about requests, by its host and port.

@@ -3,8 +3,8 @@ package service
 import (
 	"cmp"
 
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/query"
 )
 
 // ListenOptions say how a host is served at an address, as far as a Sidecar listener decides it. The zero value means: as

@@ -1,6 +1,6 @@
 package service
 
-import "github.com/pilotmesh/pilot/internal/query"
+import "github.com/pilotmesh/pilot/internal/engine/query"
 
 // EndpointAddress is an address of an endpoint in a cluster.
 type EndpointAddress struct{ Cluster, Address string }

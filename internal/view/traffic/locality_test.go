@@ -8,7 +8,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
-	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/query"
 )
 
 // Settings are the blocks of a traffic policy that apply to a port. A block is nil if nothing sets it.

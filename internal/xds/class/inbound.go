@@ -1,8 +1,8 @@
 package class
 
 import (
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/query"
 )
 
 // TestEditsAtEveryMoment: whichever edit comes at whichever moment of the first build of a class, the state published

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // wide is a service with many endpoints as a document. last is the end of the first endpoint's address.

@@ -13,7 +13,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/pilotmesh/pilot/internal/compliance"
+	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
 // SecretsCluster is the cluster of the node agent, which serves secrets.

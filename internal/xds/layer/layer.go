@@ -9,7 +9,7 @@ package layer
 import (
 	"slices"
 
-	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 )
 
 // Equal compares results by name and content. All results that hide something have equal content, whatever their names.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // Layers are the resources of one type that a class sees: a short list of maps. The first map that contains a name wins. A

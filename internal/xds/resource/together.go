@@ -3,7 +3,7 @@ package resource
 import (
 	"slices"
 
-	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 )
 
 // PieceChange is a virtual host that differs between two route configurations.

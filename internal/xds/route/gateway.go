@@ -3,8 +3,8 @@ package route
 import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
-	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"

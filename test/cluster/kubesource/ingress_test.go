@@ -11,16 +11,16 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/pilotmesh/pilot/internal/xds/explain"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/loop"
 )
 
 // served asks the replica what gateways are to serve for a host, as text.
 func (r *replica) served(host string) string {
 	r.Helper()
-	found := make(chan *explain.Ingresses, 1)
-	r.must(r.loop.Inspect(r.Context(), func(v *push.View) {
-		found <- explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}.AskIngress(host)
+	found := make(chan *why.Ingresses, 1)
+	r.must(r.loop.Inspect(r.Context(), func(v *loop.View) {
+		found <- why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}.AskIngress(host)
 	}))
 	a := <-found
 	a.Complete()
@@ -89,7 +89,7 @@ func TestIngress(t *testing.T) {
 	// Statuses, annotations and labels that nothing reads.
 	before := r.events.Load()
 	var cells map[string]int
-	r.must(r.loop.Inspect(t.Context(), func(v *push.View) { cells = maps.Clone(v.Graph.Cost()) }))
+	r.must(r.loop.Inspect(t.Context(), func(v *loop.View) { cells = maps.Clone(v.Graph.Cost()) }))
 	p.kubectl("", "patch", "ingress", "one", "--subresource=status", "--type=merge", `-p={"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}`)
 	p.kubectl("", "annotate", "ingress", "one", "example.com/note=text")
 	p.apply(entry("marker", "", "DNS"))
@@ -97,7 +97,7 @@ func TestIngress(t *testing.T) {
 	if n := r.events.Load() - before; n != 1 {
 		t.Errorf("%d events, want that of the marker only", n)
 	}
-	r.must(r.loop.Inspect(t.Context(), func(v *push.View) {
+	r.must(r.loop.Inspect(t.Context(), func(v *loop.View) {
 		for name, n := range v.Graph.Cost() {
 			if strings.HasPrefix(name, "gateway") && n != cells[name] {
 				t.Errorf("%d cells of %s have run", n, name)

@@ -13,12 +13,12 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -49,7 +49,7 @@ func (deaf) Update(*resource.State)   {}
 func (deaf) Answer([]protocol.Answer) {}
 
 // machine connects the proxy of a virtual machine to a replica, until it closes the connection.
-func (r *replica) machine(address, group, account string) *push.Connection {
+func (r *replica) machine(address, group, account string) *loop.Connection {
 	r.Helper()
 	m, err := structpb.NewStruct(map[string]any{
 		"AUTO_REGISTER_GROUP": group, "NETWORK": "net1", "SERVICE_ACCOUNT": account, "LABELS": map[string]any{"version": "v2"},
@@ -136,7 +136,7 @@ func TestRegistration(t *testing.T) {
 func (r *replica) healthOf(name string) mesh.Health {
 	r.Helper()
 	found := make(chan mesh.Health, 1)
-	r.must(r.loop.Inspect(r.Context(), func(v *push.View) {
+	r.must(r.loop.Inspect(r.Context(), func(v *loop.View) {
 		e, ok := v.Tables.Workloads.Peek(r.config(api.KindWorkloadEntry, name))
 		if !ok {
 			e.Health = mesh.Unusable
@@ -227,7 +227,7 @@ func (p *place) pod(name string) {
 func (r *replica) has(text string) string {
 	r.Helper()
 	found := make(chan string, 1)
-	r.must(r.loop.Inspect(r.Context(), func(v *push.View) {
+	r.must(r.loop.Inspect(r.Context(), func(v *loop.View) {
 		for _, p := range v.Problems.All() {
 			if strings.Contains(p.String(), text) {
 				found <- p.String()

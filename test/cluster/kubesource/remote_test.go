@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	source "github.com/pilotmesh/pilot/internal/source"
 	kubesource "github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/source/remote"
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/test/cluster"
 	"github.com/pilotmesh/pilot/test/cluster/mesh"

@@ -13,19 +13,19 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/cluster"
-	"github.com/pilotmesh/pilot/internal/identity"
-	"github.com/pilotmesh/pilot/internal/kube"
-	"github.com/pilotmesh/pilot/internal/permission"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/controller/permission"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	source "github.com/pilotmesh/pilot/internal/source"
 	kubesource "github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/class"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
-	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/secret"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
@@ -166,10 +166,10 @@ type client struct {
 	got map[string]*resource.Resource
 }
 
-// Update implements push.Watcher.
+// Update implements loop.Watcher.
 func (*client) Update(*resource.State) {}
 
-// Answer implements push.Watcher.
+// Answer implements loop.Watcher.
 func (c *client) Answer(list []protocol.Answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +197,7 @@ func (c *client) has(name, cert string) {
 // controlPlane is the part of the control plane that serves Secrets, with the account of the product.
 type controlPlane struct {
 	*place
-	loop *push.Loop
+	loop *loop.Loop
 	log  *record
 }
 
@@ -233,7 +233,7 @@ func (p *place) controlPlane() *controlPlane {
 	secrets := secret.Define(g, tables, secret.Options{Kubernetes: true})
 	queries := class.Define(g, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
 	changed := make(chan struct{}, 1)
-	loop := push.New(tables, g, queries, push.Settings{Sources: []string{src.Name()}, Log: logger, Observe: func(push.Commit) {
+	running := loop.New(tables, g, queries, loop.Settings{Sources: []string{src.Name()}, Log: logger, Observe: func(loop.Commit) {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -241,18 +241,18 @@ func (p *place) controlPlane() *controlPlane {
 	}})
 	accesses, err := cluster.NewAccesses(access)
 	p.must(err)
-	keeper := &permission.Keeper{Mesh: loop, Changed: changed, Sink: loop, Reviewer: accesses, Cluster: clusterID, Want: src.WantSecrets, Log: logger}
+	keeper := &permission.Keeper{Mesh: running, Changed: changed, Sink: running, Reviewer: accesses, Cluster: clusterID, Want: src.WantSecrets, Log: logger}
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, run := range []func(){func() { _ = loop.Run(ctx) }, func() { keeper.Run(ctx) }, func() { _ = src.Run(ctx, source.Sink(loop)) }} {
-		running.Go(run)
+	var tasks sync.WaitGroup
+	for _, run := range []func(){func() { _ = running.Run(ctx) }, func() { keeper.Run(ctx) }, func() { _ = src.Run(ctx, source.Sink(running)) }} {
+		tasks.Go(run)
 	}
 	p.Cleanup(func() {
 		cancel()
-		running.Wait()
+		tasks.Wait()
 	})
-	<-loop.Synced()
-	return &controlPlane{p, loop, log}
+	<-running.Synced()
+	return &controlPlane{p, running, log}
 }
 
 // connect connects a proxy of an account, which asks for a secret.
@@ -276,7 +276,7 @@ func (c *controlPlane) told(text string) {
 	c.Helper()
 	c.until("a problem: "+text, func() bool {
 		found := false
-		c.must(c.loop.Inspect(c.Context(), func(v *push.View) {
+		c.must(c.loop.Inspect(c.Context(), func(v *loop.View) {
 			for _, p := range v.Problems.All() {
 				found = found || strings.Contains(p.String(), text)
 			}

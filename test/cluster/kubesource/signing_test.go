@@ -25,9 +25,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pilotmesh/pilot/internal/ca"
-	"github.com/pilotmesh/pilot/internal/cluster"
-	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/security/ca"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 	"github.com/pilotmesh/pilot/test/cluster/clustertest"
 	"github.com/pilotmesh/pilot/test/kit/certs"

@@ -13,32 +13,32 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/pilotmesh/pilot/internal/allocate"
+	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	pilotcluster "github.com/pilotmesh/pilot/internal/cluster"
-	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/register"
+	"github.com/pilotmesh/pilot/internal/controller/addresses"
+	pilotcluster "github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/controller/entries"
+	"github.com/pilotmesh/pilot/internal/controller/status"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
 	kubesource "github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/status"
 	"github.com/pilotmesh/pilot/internal/xds/class"
-	"github.com/pilotmesh/pilot/internal/xds/push"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // replica is a control plane that reads the cluster and can write statuses.
 type replica struct {
 	*place
 	account *rest.Config
-	loop    *push.Loop
+	loop    *loop.Loop
 	writer  *status.Writer
 	// addresses writes allocated addresses.
-	addresses *allocate.Writer
+	addresses *addresses.Writer
 	log       *slog.Logger
 	events    atomic.Int64
 	// register registers proxies. Identity names the replica in the entries of its proxies.
-	register *register.Registrar
+	register *entries.Registrar
 	identity string
 }
 
@@ -52,19 +52,19 @@ func (p *place) replica() *replica {
 	p.must(err)
 	tables := state.New(state.Options{ClusterID: clusterID, Sources: []string{src.Name()}, ControlNamespace: p.namespace})
 	graph := query.New(tables.DB, query.Options{Strict: true})
-	r.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{
+	r.loop = loop.New(tables, graph, class.Define(graph, tables), loop.Settings{
 		Sources: []string{src.Name()}, Versions: true, Addresses: true, Registrations: true, Log: r.log,
 	})
 	target, err := pilotcluster.NewStatuses(account)
 	p.must(err)
 	r.writer = status.New(status.Options{Mesh: r.loop, Streams: server.New(r.loop, server.Options{}), Target: target, Log: r.log})
-	entries, err := pilotcluster.NewEntries(account)
+	all, err := pilotcluster.NewEntries(account)
 	p.must(err)
 	r.identity = fmt.Sprintf("%s-%d", p.namespace, replicas.Add(1))
-	r.register = register.New(register.Options{
-		Mesh: r.loop, Target: entries, Sink: r.loop, Self: r.identity, Grace: 2 * time.Second, Orphan: 3 * time.Second, Log: r.log,
+	r.register = entries.New(entries.Options{
+		Mesh: r.loop, Target: all, Sink: r.loop, Self: r.identity, Grace: 2 * time.Second, Orphan: 3 * time.Second, Log: r.log,
 	})
-	r.addresses = &allocate.Writer{Mesh: r.loop, Target: target, Log: r.log}
+	r.addresses = &addresses.Writer{Mesh: r.loop, Target: target, Log: r.log}
 	p.background(func(ctx context.Context) { _ = r.loop.Run(ctx) })
 	p.background(func(ctx context.Context) { _ = src.Run(ctx, counting{r.loop, &r.events}) })
 	select {
@@ -136,7 +136,7 @@ func (r *replica) knows(name string) {
 	r.Helper()
 	r.until("the replica reads "+name, func() bool {
 		found := make(chan bool, 1)
-		r.must(r.loop.Inspect(r.Context(), func(v *push.View) {
+		r.must(r.loop.Inspect(r.Context(), func(v *loop.View) {
 			_, ok := v.Tables.Objects.Peek(r.config(api.KindServiceEntry, name))
 			found <- ok
 		}))

@@ -6,8 +6,8 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
+	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/xds/access"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/xds/access"
+	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/pki"
 )

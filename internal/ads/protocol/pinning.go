@@ -1,0 +1,289 @@
+package protocol
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// pinnedView is the result of pinning for one state. in, pins and routes are its input, out is the result.
+type pinnedView struct {
+	in, out *resource.State
+	pins    *reject.Set
+	routes  *subscription
+}
+
+// pinnedKey is everything that the result of pinning depends on. Streams of a class that rejected the same content mostly
+// have equal keys.
+type pinnedKey struct {
+	state    *resource.State
+	pins     omap.Hash
+	sent     [resource.Types]*resource.State
+	acked    [resource.Types]*resource.State
+	removals [resource.Types]omap.Hash
+	routes   *subscription
+	forced   omap.Hash
+}
+
+// withPins returns the state as the stream may see it: what the client has replaces content that it rejected.
+func (c *Core) withPins(p point) point {
+	pins := c.pinning.pins
+	if pins == nil || p.state == nil {
+		return p
+	}
+	routes := &c.cursors[resource.Route]
+	v := pinnedView{in: p.state, pins: pins, routes: routes.sub}
+	if last := c.pinning.last; last.in == v.in && last.pins == v.pins && last.routes == v.routes {
+		return point{state: last.out, seq: p.seq}
+	}
+	k := pinnedKey{state: p.state, pins: pins.Hash(), routes: routes.sub, forced: routes.open.names.Hash()}
+	for t := range c.cursors {
+		cur := &c.cursors[t]
+		k.sent[t], k.acked[t], k.removals[t] = cur.sent.state, cur.acknowledged().state, cur.removals.Hash()
+	}
+	v.out = c.shared.pinned.get(k, func() *resource.State { return c.applyPins(p.state) })
+	c.pinning.last = v
+	return point{state: v.out, seq: p.seq}
+}
+
+// overlayBuilder collects the resources that replace pinned content in a state.
+type overlayBuilder struct {
+	core  *Core
+	state *resource.State
+	// overlay has the changes to each type of the state.
+	overlay [resource.Types][]omap.Change[omap.Name, *resource.Resource]
+	// pieces are the changes of virtual hosts, by route configuration.
+	pieces map[string][]omap.Change[omap.Name, *resource.Piece]
+	// hiddenClusters are pinned clusters without other content at the client.
+	hiddenClusters []string
+}
+
+// applyPins returns the state with the content that the client has in place of pinned content.
+func (c *Core) applyPins(s *resource.State) *resource.State {
+	b := &overlayBuilder{core: c, state: s, pieces: map[string][]omap.Change[omap.Name, *resource.Piece]{}}
+	for _, k := range c.pinning.pins.All() {
+		published, ok := s.Get(k.Type, k.Name)
+		switch {
+		case !ok:
+		case k.Piece != "":
+			b.replacePiece(k, published)
+		case published.ContentHash() == k.Rejected:
+			b.replaceResource(k)
+		}
+	}
+	b.replaceReferrers()
+	for name, changes := range b.pieces {
+		published, _ := s.Get(resource.Route, name)
+		r := published.WithPieces(published.Pieces().With(changes...))
+		if k := (reject.Key{Type: resource.Route, Name: name, Rejected: r.ContentHash()}); b.isPinned(k) {
+			b.replaceResource(k) // The client has rejected this combination of pieces, too.
+			continue
+		}
+		b.put(resource.Route, r)
+	}
+	out := *s
+	changed := false
+	for t := range b.overlay {
+		if len(b.overlay[t]) > 0 {
+			changed = true
+			out.Types[t] = out.Types[t].On(resources{}.With(b.overlay[t]...))
+		}
+	}
+	if !changed {
+		return s
+	}
+	return &out
+}
+
+func (b *overlayBuilder) isPinned(k reject.Key) bool { return b.core.pinning.pins.Has(k) }
+
+func (b *overlayBuilder) put(t resource.Type, r *resource.Resource) {
+	b.overlay[t] = append(b.overlay[t], omap.Put(omap.Name(r.Name()), r))
+}
+
+// held is the client's content under a name: the content sent last if accept agrees, else the content acknowledged last.
+func (b *overlayBuilder) held(t resource.Type, name string, accept func(*resource.Resource) bool) *resource.Resource {
+	cur := &b.core.cursors[t]
+	if r, ok := cur.sent.state.Get(t, name); ok && accept(r) {
+		return r
+	}
+	if r, ok := cur.removals.Get(omap.Name(name)); ok && accept(r) {
+		return r
+	}
+	if r, ok := cur.acknowledged().state.Get(t, name); ok && accept(r) {
+		return r
+	}
+	return nil
+}
+
+// kept is what the client has under a name if the server knows the content and the client has not rejected it.
+func (b *overlayBuilder) kept(t resource.Type, name string) *resource.Resource {
+	return b.held(t, name, func(r *resource.Resource) bool { return hasContent(r) && !b.core.pinning.pins.AnyIn(t, r) })
+}
+
+// hasContent reports whether the content of the resource is known, and not only its name.
+func hasContent(r *resource.Resource) bool { return r.Size() > 0 }
+
+// replaceResource shows what the client has instead of a pinned resource, and hides the resource if the client has
+// nothing.
+func (b *overlayBuilder) replaceResource(k reject.Key) {
+	held := b.held(k.Type, k.Name, func(r *resource.Resource) bool { return !b.core.pinning.pins.AnyIn(k.Type, r) })
+	if held == nil {
+		b.put(k.Type, resource.Hide(k.Name))
+		if k.Type == resource.Cluster {
+			b.hiddenClusters = append(b.hiddenClusters, k.Name)
+		}
+		return
+	}
+	b.put(k.Type, held)
+	switch k.Type {
+	case resource.Listener:
+		for _, route := range held.Refs() {
+			b.keepRoute(route)
+		}
+		b.keepClusters(held.Clusters())
+	case resource.Route:
+		for _, p := range held.Pieces().All() {
+			b.keepClusters(p.Refs())
+		}
+	}
+}
+
+// replacePiece shows the virtual host that the client has instead of a pinned one.
+func (b *overlayBuilder) replacePiece(k reject.Key, published *resource.Resource) {
+	p, ok := published.Pieces().Get(omap.Name(k.Piece))
+	if !ok || p.ContentHash() != k.Rejected {
+		return
+	}
+	b.putPiece(k.Name, k.Piece, b.heldPiece(k.Name, k.Piece))
+}
+
+// heldPiece is the virtual host that the client has; nil if it has none or rejected all that the core knows of.
+func (b *overlayBuilder) heldPiece(route, piece string) *resource.Piece {
+	var held *resource.Piece
+	b.held(resource.Route, route, func(r *resource.Resource) bool {
+		p, ok := r.Pieces().Get(omap.Name(piece))
+		if !ok || b.isPinned(reject.Key{Type: resource.Route, Name: route, Piece: piece, Rejected: p.ContentHash()}) {
+			return false
+		}
+		held = p
+		return true
+	})
+	return held
+}
+
+// putPiece shows a virtual host, or none if held is nil.
+func (b *overlayBuilder) putPiece(route, piece string, held *resource.Piece) {
+	if held == nil {
+		b.pieces[route] = append(b.pieces[route], omap.Del[omap.Name, *resource.Piece](omap.Name(piece)))
+		return
+	}
+	b.pieces[route] = append(b.pieces[route], omap.Put(omap.Name(piece), held))
+	b.keepClusters(held.Refs())
+}
+
+// keepClusters keeps the clusters that a held listener or virtual host sends to. The new state may no longer have them,
+// but the client still routes to them.
+func (b *overlayBuilder) keepClusters(names []string) {
+	for _, name := range names {
+		if _, ok := b.state.Get(resource.Cluster, name); ok {
+			continue
+		}
+		cluster := b.kept(resource.Cluster, name)
+		if cluster == nil {
+			continue
+		}
+		b.put(resource.Cluster, cluster)
+		if eds, ok := cluster.EDS(); ok {
+			if _, ok := b.state.Get(resource.Endpoint, eds); ok {
+				continue
+			}
+			if a := b.kept(resource.Endpoint, eds); a != nil {
+				b.put(resource.Endpoint, a)
+			}
+		}
+	}
+}
+
+// keepRoute keeps a route configuration that a held listener uses.
+func (b *overlayBuilder) keepRoute(name string) {
+	if _, ok := b.state.Get(resource.Route, name); ok {
+		return
+	}
+	r := b.kept(resource.Route, name)
+	if r == nil {
+		return
+	}
+	b.put(resource.Route, r)
+	for _, p := range r.Pieces().All() {
+		b.keepClusters(p.Refs())
+	}
+}
+
+// replaceReferrers holds back listeners and virtual hosts that refer to a hidden cluster. The client does not have such a
+// cluster, so it would reject them or send requests nowhere. Only what the client does not have yet is considered.
+func (b *overlayBuilder) replaceReferrers() {
+	if len(b.hiddenClusters) == 0 {
+		return
+	}
+	slices.Sort(b.hiddenClusters)
+	isHidden := func(name string) bool {
+		_, found := slices.BinarySearch(b.hiddenClusters, name)
+		return found
+	}
+	b.replaceListeners(isHidden)
+	b.replaceVirtualHosts(isHidden)
+}
+
+func (b *overlayBuilder) replaceListeners(isHidden func(string) bool) {
+	listeners := &b.core.cursors[resource.Listener]
+	if listeners.sub == nil {
+		return
+	}
+	for ch := range resource.Diff(listeners.sent.state.Layers(resource.Listener), b.state.Layers(resource.Listener)) {
+		if ch.New == nil || !slices.ContainsFunc(ch.New.Clusters(), isHidden) {
+			continue
+		}
+		if ch.Old == nil || !hasContent(ch.Old) {
+			b.put(resource.Listener, resource.Hide(ch.Name))
+			continue
+		}
+		b.put(resource.Listener, ch.Old)
+		b.keepClusters(ch.Old.Clusters())
+	}
+}
+
+func (b *overlayBuilder) replaceVirtualHosts(isHidden func(string) bool) {
+	routes := &b.core.cursors[resource.Route]
+	if routes.sub == nil {
+		return
+	}
+	replaceIn := func(old, published *resource.Resource) {
+		var before omap.Map[omap.Name, *resource.Piece]
+		if old != nil {
+			before = old.Pieces()
+		}
+		route := published.Name()
+		for pc := range omap.Diff(before, published.Pieces()) {
+			if pc.HasNew && slices.ContainsFunc(pc.New.Refs(), isHidden) {
+				held := pc.Old
+				if held != nil && b.isPinned(reject.Key{Type: resource.Route, Name: route, Piece: string(pc.Key), Rejected: held.ContentHash()}) {
+					held = b.heldPiece(route, string(pc.Key))
+				}
+				b.putPiece(route, string(pc.Key), held)
+			}
+		}
+	}
+	for n := range routes.open.names.All() {
+		if r, ok := b.state.Get(resource.Route, string(n)); ok {
+			replaceIn(nil, r)
+		}
+	}
+	for ch := range resource.Diff(routes.sent.state.Layers(resource.Route), b.state.Layers(resource.Route)) {
+		if ch.New != nil && routes.sub.has(ch.Name) && !routes.open.names.Has(omap.Name(ch.Name)) {
+			replaceIn(ch.Old, ch.New)
+		}
+	}
+}

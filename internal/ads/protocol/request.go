@@ -1,0 +1,305 @@
+package protocol
+
+import (
+	"github.com/pilotmesh/pilot/internal/ads/request"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// healthURL is the type of requests by which agents report the health of their applications: one with an error_detail is a failure.
+// Nothing is sent for this type.
+const healthURL = "type.googleapis.com/istio.v1.HealthInformation"
+
+// maxReason is how many bytes of a NACK's reason are kept, and maxText how many of a text that belongs to one name, or to the proxy.
+const maxReason, maxText = 16 << 10, 1 << 10
+
+// request processes a request: first as an ACK or NACK, then as a subscription.
+func (c *Core) request(q *Request, out []Action) []Action {
+	health, applied := string(q.URL) == healthURL, string(q.URL) == request.AppliedURL
+	if (health || applied) && !c.connected && q.Node == nil {
+		return out // An agent may report before its proxy sends the first request. It repeats the report on a new stream.
+	}
+	if !c.connected {
+		if q.Node == nil {
+			return c.close(Malformed, "the first request of a stream must carry the node", out)
+		}
+		c.connected = true
+		out = append(out, Action{Kind: Connect, Node: q.Node})
+	}
+	if health {
+		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxText)})
+	}
+	if applied {
+		return append(out, Action{Kind: Applied, Warming: q.Warming(), Draining: q.Draining()})
+	}
+	t, ok := resource.ParseType(string(q.URL))
+	if !ok {
+		return append(out, Action{Kind: Unknown, Text: clip(q.URL)})
+	}
+	if t.PerProxy() {
+		return c.want(t, q, out)
+	}
+	cur := &c.cursors[t]
+	out, stale := c.ackOrNack(t, cur, q, out)
+	if stale && q.Variant == StateOfTheWorld {
+		return out // The client sends its subscription again when it has read the latest response.
+	}
+	return c.subscribe(t, cur, q, out)
+}
+
+// clip limits the length of what a client sent, for a report.
+func clip(b []byte) string { return string(b[:min(len(b), 128)]) }
+
+// ackOrNack processes the request as an ACK or NACK if it is one. stale says that its nonce is not the last
+// response's. On a new stream a client may still send the nonce of an older stream, so no nonce is stale before the first
+// response.
+func (c *Core) ackOrNack(t resource.Type, cur *cursor, q *Request, out []Action) (_ []Action, stale bool) {
+	if len(q.Nonce) == 0 || cur.nonce == 0 {
+		return out, false
+	}
+	n, f := parseNonce(q.Nonce, t), cur.flight
+	stale = n != cur.nonce
+	within := f != nil && f.stages[0].first != 0 && n >= f.stages[0].first && n <= cur.nonce
+	switch {
+	case q.Rejected && (within || !stale):
+		out = c.nack(t, cur, n, q, out)
+	case within:
+		out = c.ack(t, cur, n, out)
+	case stale:
+		out = append(out, Action{Kind: Expired, Type: t})
+	}
+	return out, stale
+}
+
+// ack processes an ACK. It acknowledges all responses up to its nonce, because a client answers in order. A stage is
+// acknowledged with its last response.
+func (c *Core) ack(t resource.Type, cur *cursor, nonce uint64, out []Action) []Action {
+	f := cur.flight
+	n := f.completed(nonce)
+	switch {
+	case n == 0:
+		return out
+	case !f.failed():
+		cur.rejections.Acknowledged()
+		f.stages = f.stages[n:]
+		if len(f.stages) == 0 {
+			cur.flight = nil
+		}
+		out = append(out, Action{Kind: Acked, Type: t, State: cur.acknowledged().state})
+	case n == len(f.stages):
+		c.endFlight(t, cur)
+	}
+	if t == resource.Cluster && c.variant == StateOfTheWorld {
+		c.bound.edsNonceAtCDSAck = c.cursors[resource.Endpoint].nonce
+	}
+	return out
+}
+
+// subscribe processes what the request subscribes to and unsubscribes from.
+func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action) []Action {
+	first := cur.sub == nil
+	if q.Variant == Delta && !first && q.Subscribes+q.Drops == 0 {
+		return out
+	}
+	digest := q.Digest()
+	if q.Variant == StateOfTheWorld {
+		if !first && digest == cur.namesDigest {
+			return out
+		}
+		cur.namesDigest = digest
+	}
+	legacy := !cur.namesGiven
+	cur.namesGiven = cur.namesGiven || q.Subscribes > 0 || (q.Variant == Delta && !first)
+	d := c.shared.subscriptions.apply(cur.sub, q, digest, t, legacy)
+	if d.tooMany {
+		return c.close(TooMuch, "more names subscribed than one stream may have, or longer ones", out)
+	}
+	cur.sub = d.sub
+	cur.open.names = union(subtractNames(cur.open.names, d.dropped), d.forced)
+	cur.open.all = cur.open.all || d.all
+	if c.pinning.pins != nil && t == resource.Route {
+		c.updateView() // The content pinned with a hidden cluster depends on the subscribed routes.
+	}
+	if first {
+		c.firstRequest(t, cur, q)
+	}
+	return out
+}
+
+// firstRequest processes what only the first request for a type says.
+func (c *Core) firstRequest(t resource.Type, cur *cursor, q *Request) {
+	if t == resource.Endpoint {
+		c.bound.edsRequested = c.timer.now
+	}
+	// An empty subscription of a type without wildcard needs no response.
+	cur.open.initial = t.Wildcard() || cur.sub.names.Len() > 0
+	if q.Initials == 0 {
+		return
+	}
+	// Envoy waits longer before each attempt to connect, up to 30 seconds, until it has received a response: GrpcStream::onReceiveMessage
+	// resets the back-off (source/extensions/config_subscription/grpc/grpc_stream.h). So one type is answered even if nothing has changed.
+	// An agent that asks for names learns from the answer that those it has kept are up to date.
+	cur.open.initial = t == resource.Cluster || t == resource.NameTable
+	if c.linger == lingerUnneeded && t != resource.NameTable {
+		c.linger = lingerDue
+	}
+	if c.view.state == nil {
+		cur.open.resume = q
+	} else {
+		c.resume(t, q)
+	}
+}
+
+// resume compares the initial_resource_versions of a reconnecting client with the state it should have. The client is then
+// treated as if it had been sent a state on this stream: the present one if everything agrees, else the present one under
+// a layer that describes the differences.
+func (c *Core) resume(t resource.Type, q *Request) {
+	cur := &c.cursors[t]
+	cur.open.resume = nil
+	to := c.target(step{typ: t, followsClusters: t == resource.Listener || t == resource.Route})
+	if to.state == nil {
+		to = c.view // Any state can serve as the base of the description.
+	}
+	// After a restart, many clients of a class reconnect with equal requests. The comparison is shared.
+	k := resumeKey{t, to.state, cur.sub, cur.open.names.Hash(), q.InitialDigest()}
+	found := c.shared.resumed.get(k, func() resumption { return c.compareInitial(t, cur, q, to.state) })
+	cur.sub, cur.open.names = found.sub, found.forced
+	if found.equal {
+		cur.sent = to
+	} else {
+		cur.sent = point{state: found.had, partial: true} // Its order number 0 is below every published state's.
+	}
+	c.linkAssignments(t, cur)
+}
+
+// resumeKey is everything that a resumption depends on.
+type resumeKey struct {
+	typ             resource.Type
+	state           *resource.State
+	sub             *subscription
+	forced, initial omap.Hash
+}
+
+// resumption says what a reconnecting client has of one type.
+type resumption struct {
+	// sub covers the names that the client asked for and the resources that it has.
+	sub *subscription
+	// equal is set if the client has everything it should have, and nothing else.
+	equal bool
+	// had is a state that describes what the client has; nil if equal is set.
+	had *resource.State
+	// forced are names that the client asked for and does not have. The difference of the states covers all others.
+	forced names
+}
+
+// compareInitial compares initial_resource_versions with a state.
+func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
+	sub := cur.sub
+	if !t.Wildcard() {
+		// A client is subscribed to the resources that it has, even if it does not list their names.
+		var more []omap.Change[omap.Name, omap.Unit]
+		bytes := sub.bytes
+		for n := range q.Initial() {
+			if !sub.names.Has(omap.Name(n)) {
+				more, bytes = append(more, omap.Put(omap.Name(n), omap.Unit{})), bytes+len(n)
+			}
+		}
+		if len(more) > 0 {
+			sub = c.shared.subscriptions.of(sub.wildcard, sub.names.With(more...), bytes)
+		}
+	}
+	equal := 0
+	for n, version := range q.Initial() {
+		if r, ok := s.Get(t, string(n)); ok && sub.has(r.Name()) && r.IsVersion(version) {
+			equal++
+		}
+	}
+	if equal == q.Initials && equal == expectedNames(t, sub, s) {
+		return resumption{sub: sub, equal: true, forced: absent(cur.open.names, t, s)}
+	}
+	layer, listed := describeInitial(t, sub, q, s)
+	had := &resource.State{}
+	had.Types[t] = s.Types[t].On(layer)
+	return resumption{sub: sub, had: had, forced: subtractNames(cur.open.names, listed)}
+}
+
+// absent is the subset of the names that the state does not have.
+func absent(n names, t resource.Type, s *resource.State) names {
+	var list []omap.Change[omap.Name, omap.Unit]
+	for name := range n.All() {
+		if _, ok := s.Get(t, string(name)); !ok {
+			list = append(list, omap.Put(name, omap.Unit{}))
+		}
+	}
+	return names{}.With(list...)
+}
+
+// linkAssignments notes which clusters the assignments of a resumed client belong to, once both types are known.
+func (c *Core) linkAssignments(t resource.Type, cur *cursor) {
+	switch endpoints := &c.cursors[resource.Endpoint]; t {
+	case resource.Cluster:
+		if endpoints.clusters == nil {
+			endpoints.clusters = cur.sent.state
+		}
+	case resource.Endpoint:
+		if cur.clusters == nil {
+			cur.clusters = c.cursors[resource.Cluster].sent.state
+		}
+	}
+}
+
+// expectedNames is the number of names that a client has if it has everything it subscribed to.
+func expectedNames(t resource.Type, sub *subscription, s *resource.State) int {
+	if sub.wildcard {
+		return s.Types[t].Len()
+	}
+	return sub.names.Len()
+}
+
+// describeInitial makes the layer that, put over the state, describes what the client has. A name in another version, or
+// one that the state does not have, gets unknown content. A name that the client does not list is hidden. listed are the
+// names that the client listed.
+func describeInitial(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, listed names) {
+	var puts []omap.Change[omap.Name, omap.Unit]
+	var over []omap.Change[omap.Name, *resource.Resource]
+	for n, version := range q.Initial() {
+		name := string(n)
+		puts = append(puts, omap.Put(omap.Name(name), omap.Unit{}))
+		if r, ok := s.Get(t, name); !ok || !sub.has(name) || !r.IsVersion(version) {
+			over = append(over, omap.Put(omap.Name(name), resource.UnknownContent(name)))
+		}
+	}
+	listed = names{}.With(puts...)
+	m := move{typ: t, to: s, sub: sub}
+	for r := range m.visible() {
+		if n := omap.Name(r.Name()); !listed.Has(n) {
+			over = append(over, omap.Put(n, resource.Hide(r.Name())))
+		}
+	}
+	return resources{}.With(over...), listed
+}
+
+func with(s names, n omap.Name) names    { return s.With(omap.Put(n, omap.Unit{})) }
+func without(s names, n omap.Name) names { return s.With(omap.Del[omap.Name, omap.Unit](n)) }
+
+func union(a, b names) names {
+	if a.Len() == 0 {
+		return b
+	}
+	var puts []omap.Change[omap.Name, omap.Unit]
+	for n := range b.All() {
+		puts = append(puts, omap.Put(n, omap.Unit{}))
+	}
+	return a.With(puts...)
+}
+
+func subtractNames(a, b names) names {
+	if a.Len() == 0 || b.Len() == 0 {
+		return a
+	}
+	var dels []omap.Change[omap.Name, omap.Unit]
+	for n := range b.All() {
+		dels = append(dels, omap.Del[omap.Name, omap.Unit](n))
+	}
+	return a.With(dels...)
+}

@@ -1,0 +1,40 @@
+package gateway
+
+import (
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// HostOf reads "host" or "namespace/host", where the namespace "." is the namespace of the Gateway and "*" means all.
+func HostOf(text, own string) Host {
+	namespace, name, ok := strings.Cut(strings.ToLower(text), "/")
+	switch {
+	case !ok:
+		return Host{Name: namespace}
+	case namespace == ".":
+		return Host{own, name}
+	case namespace == "*":
+		return Host{Name: name}
+	}
+	return Host{namespace, name}
+}
+
+// GatewayName returns the name of a Gateway that a VirtualService of a namespace means, as NAMESPACE/NAME. mesh.Gateway, which means
+// all sidecars, stays as it is. NAME.NAMESPACE and what follows that is an old form.
+func GatewayName(text, namespace string) string {
+	if text == mesh.Gateway {
+		return text
+	}
+	if in, name, ok := strings.Cut(text, "/"); ok {
+		if in == "." {
+			in = namespace
+		}
+		return in + "/" + name
+	}
+	if name, rest, ok := strings.Cut(text, "."); ok {
+		in, _, _ := strings.Cut(rest, ".")
+		return in + "/" + name
+	}
+	return namespace + "/" + text
+}

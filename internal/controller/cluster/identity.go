@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	authentication "k8s.io/api/authentication/v1"
+	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	reviews "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	objects "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/security/identity"
+)
+
+// The limit of requests about tokens. Many proxies connect at once when a replica ends.
+const (
+	reviewQPS   = 200
+	reviewBurst = 400
+)
+
+// Reviewer asks the API server whose tokens are.
+type Reviewer struct {
+	client reviews.AuthenticationV1Interface
+}
+
+// NewReviewer returns a reviewer. It sends no request.
+func NewReviewer(config *rest.Config) (*Reviewer, error) {
+	own := rest.AddUserAgent(rest.CopyConfig(config), "token-review")
+	own.QPS, own.Burst = reviewQPS, reviewBurst
+	client, err := reviews.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("a client for reviews of tokens: %w", err)
+	}
+	return &Reviewer{client}, nil
+}
+
+// The keys under which the API server names the pod to which a token is bound.
+const (
+	podNameKey = "authentication.kubernetes.io/pod-name"
+	podUIDKey  = "authentication.kubernetes.io/pod-uid"
+	podNodeKey = "authentication.kubernetes.io/node-name"
+)
+
+// Review implements identity.Reviewer.
+func (r *Reviewer) Review(ctx context.Context, token string, audiences []string) (identity.Review, error) {
+	got, err := r.client.TokenReviews().Create(ctx, &authentication.TokenReview{
+		Spec: authentication.TokenReviewSpec{Token: token, Audiences: audiences},
+	}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return identity.Review{}, errors.New("the role of the control plane lacks: create tokenreviews (authentication.k8s.io)")
+	case err != nil:
+		return identity.Review{}, err
+	case got.Status.Error != "" || !got.Status.Authenticated:
+		return identity.Review{Refusal: got.Status.Error}, nil
+	case !slices.ContainsFunc(got.Status.Audiences, func(a string) bool { return slices.Contains(audiences, a) }):
+		// An API server that knows no audiences answers without any. A token for it must not count here.
+		return identity.Review{Refusal: fmt.Sprintf("it is not for %q", audiences)}, nil
+	}
+	extra := func(key string) string {
+		if values := got.Status.User.Extra[key]; len(values) == 1 {
+			return values[0]
+		}
+		return ""
+	}
+	return identity.Review{
+		User: got.Status.User.Username,
+		Pod:  identity.Pod{Name: extra(podNameKey), UID: extra(podUIDKey), Node: extra(podNodeKey)},
+	}, nil
+}
+
+// SecretStore keeps a self-signed certificate authority in a Secret.
+type SecretStore struct {
+	client          objects.SecretInterface
+	namespace, name string
+}
+
+// NewSecretStore returns a store. It sends no request.
+func NewSecretStore(config *rest.Config, namespace, name string) (*SecretStore, error) {
+	client, err := objects.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "certificate-authority"))
+	if err != nil {
+		return nil, fmt.Errorf("a client for the Secret of the certificate authority: %w", err)
+	}
+	return &SecretStore{client.Secrets(namespace), namespace, name}, nil
+}
+
+// secretType is the type of the Secret, as Istio has it.
+const secretType core.SecretType = "istio.io/ca-root"
+
+// attempts is how many times a change is tried that other replicas make, too.
+const attempts = 10
+
+// Update implements ca.Store. The API server refuses a change of a Secret that another client has changed, so replicas that begin at
+// the same time have the same root.
+func (s *SecretStore) Update(ctx context.Context, change func(map[string][]byte, error) (map[string][]byte, error)) (map[string][]byte, error) {
+	for range attempts {
+		is, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
+		exists := !apierrors.IsNotFound(err)
+		if exists && err != nil {
+			return nil, s.explain("get", err)
+		}
+		var data map[string][]byte
+		if exists && len(is.Data) > 0 {
+			data = is.Data
+		}
+		next, err := change(maps.Clone(data), nil)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("Secret %s/%s: %w", s.namespace, s.name, err)
+		case next == nil:
+			return data, nil
+		case exists:
+			is.Data = next
+			_, err = s.client.Update(ctx, is, metav1.UpdateOptions{FieldManager: manager})
+		default:
+			_, err = s.client.Create(ctx, &core.Secret{
+				ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: s.namespace}, Type: secretType, Data: next,
+			}, metav1.CreateOptions{FieldManager: manager})
+		}
+		if err == nil {
+			return next, nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return nil, s.explain("create and update", err)
+		}
+	}
+	return nil, fmt.Errorf("Secret %s/%s changes again and again", s.namespace, s.name)
+}
+
+func (s *SecretStore) explain(verb string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("the root of the mesh: the role of the control plane lacks: %s secrets in %s; grant it, or plug an authority in (cacerts), or switch it off (ENABLE_CA_SERVER=false, --secureGRPCAddr=)", verb, s.namespace)
+	}
+	return fmt.Errorf("Secret %s/%s: %w", s.namespace, s.name, err)
+}

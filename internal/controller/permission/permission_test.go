@@ -1,0 +1,173 @@
+package permission
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// fixture is a keeper whose batches go into tables. The way through a real API server is tested in test/cluster/kubesource.
+type fixture struct {
+	*Keeper
+	tables *state.Tables
+	read   []string // the Secrets that are read
+}
+
+// Apply implements source.Sink.
+func (f *fixture) Apply(b source.Batch) {
+	tx := f.tables.DB.Begin()
+	f.tables.Apply(tx, b)
+	tx.Commit()
+}
+
+func newFixture() *fixture {
+	f := &fixture{tables: state.New(state.Options{})}
+	f.Keeper = &Keeper{Sink: f, Cluster: "own", Log: slog.New(slog.DiscardHandler), accounts: map[connected.Account]*account{}}
+	f.Want = func(keys []api.Key) {
+		f.read = nil
+		for _, k := range keys {
+			f.read = append(f.read, k.Namespace+"/"+k.Name)
+		}
+	}
+	return f
+}
+
+// ask makes accounts ask for secrets: "NAMESPACE/ACCOUNT NAME".
+func (f *fixture) ask(lines ...string) {
+	f.asked = omap.Map[connected.Asked, omap.Unit]{}
+	for _, line := range lines {
+		who, name, _ := strings.Cut(line, " ")
+		namespace, account, _ := strings.Cut(who, "/")
+		f.asked = f.asked.With(omap.Put(connected.Asked{
+			ResourceKey: connected.ResourceKey{Type: uint8(resource.Secret), Name: name}, By: connected.Account{Namespace: namespace, Name: account},
+		}, omap.Unit{}))
+	}
+	f.follow()
+}
+
+func (f *fixture) answer(of connected.Account, allowed bool, err error, at time.Time) {
+	f.running++
+	f.finish(result{of, allowed, err}, at)
+}
+
+func (f *fixture) told(of connected.Account) string {
+	p, ok := f.tables.Kube.SecretReaders.Peek(of)
+	return fmt.Sprintf("%t %t %s", ok, p.Allowed, p.Trouble)
+}
+
+// TestOnlyWhatMayBeRead checks that Secrets are read while an account asks for them that may, and no others.
+func TestOnlyWhatMayBeRead(t *testing.T) {
+	f, web, db, now := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, connected.Account{Namespace: "shop", Name: "db"}, time.Now()
+	f.ask("shop/web kubernetes://a", "shop/web kubernetes://a-cacert", "shop/web kubernetes://depot/x", "shop/web default", "shop/db kubernetes://shop/b")
+	if f.read != nil || f.told(web) != "false false " {
+		t.Errorf("before the first answer %q is read, and the account may: %s", f.read, f.told(web))
+	}
+	f.answer(web, true, nil, now)
+	f.answer(db, false, nil, now)
+	if want := []string{"shop/a", "shop/a-cacert"}; !slices.Equal(f.read, want) || f.told(web) != "true true " || f.told(db) != "true false " {
+		t.Errorf("read: %q, web %s, db %s", f.read, f.told(web), f.told(db))
+	}
+	f.answer(db, true, nil, now)
+	f.answer(web, false, nil, now)
+	if want := []string{"shop/b"}; !slices.Equal(f.read, want) {
+		t.Errorf("read: %q", f.read)
+	}
+	f.ask("shop/web kubernetes://a")
+	if f.read != nil || f.told(db) != "false false " {
+		t.Errorf("nobody who may asks any more; read: %q, db %s", f.read, f.told(db))
+	}
+	f.answer(db, true, nil, now) // an answer that comes too late
+	if f.read != nil || f.told(db) != "false false " {
+		t.Errorf("a late answer counts: %q, %s", f.read, f.told(db))
+	}
+}
+
+// TestUnknown checks that no account may read Secrets before an answer, and that a last answer counts for a bounded time.
+func TestUnknown(t *testing.T) {
+	f, web, now := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, time.Now()
+	f.ask("shop/web kubernetes://a")
+	f.answer(web, false, errors.New("away"), now)
+	if f.told(web) != "true false away" {
+		t.Errorf("without an answer: %s", f.told(web))
+	}
+	f.answer(web, true, nil, now)
+	f.answer(web, false, errors.New("away"), now.Add(staleFor))
+	if f.told(web) != "true true " || len(f.read) != 1 {
+		t.Errorf("the last answer does not count: %s, read %q", f.told(web), f.read)
+	}
+	f.answer(web, false, errors.New("away"), now.Add(staleFor+time.Second))
+	if f.told(web) != "true false away" || f.read != nil {
+		t.Errorf("the last answer counts for ever: %s, read %q", f.told(web), f.read)
+	}
+}
+
+// TestTooMany checks that one account cannot have all Secrets read that there may be.
+func TestTooMany(t *testing.T) {
+	f, web := newFixture(), connected.Account{Namespace: "shop", Name: "web"}
+	var lines []string
+	for i := range maxOfAccount + 10 {
+		lines = append(lines, fmt.Sprintf("shop/web kubernetes://n%d", i))
+	}
+	f.ask(lines...)
+	f.answer(web, true, nil, time.Now())
+	if problems, _ := f.tables.SourceProblems.Peek(Name); len(f.read) != maxOfAccount || problems.Len() != 1 {
+		t.Errorf("%d are read, with %d problems", len(f.read), problems.Len())
+	}
+	f.ask(lines[:2]...)
+	if problems, _ := f.tables.SourceProblems.Peek(Name); len(f.read) != 2 || problems.Len() != 0 {
+		t.Errorf("%d are read, with %d problems", len(f.read), problems.Len())
+	}
+}
+
+// TestShareOfSecrets checks that a namespace whose proxies ask for many Secrets keeps none from being read that others had, or that are
+// within their share, and that the problem names the namespace.
+func TestShareOfSecrets(t *testing.T) {
+	f, now := newFixture(), time.Now()
+	ask := func(namespace, account string, count int) (lines []string) {
+		for i := range count {
+			lines = append(lines, fmt.Sprintf("%s/%s kubernetes://%s-%d", namespace, account, account, i))
+		}
+		return lines
+	}
+	bank := ask("bank", "gateway", maxOfAccount)
+	bank = append(bank, ask("bank", "other", 20)...) // more than its share
+	f.ask(bank...)
+	f.answer(connected.Account{Namespace: "bank", Name: "gateway"}, true, nil, now)
+	f.answer(connected.Account{Namespace: "bank", Name: "other"}, true, nil, now)
+	lines := slices.Concat(bank, ask("zoo", "late", shareOfSecrets))
+	for i := range 2 * maxSecrets / maxOfAccount {
+		lines = append(lines, ask("aaa", fmt.Sprintf("a%02d", i), maxOfAccount)...)
+	}
+	f.ask(lines...)
+	for i := range 2 * maxSecrets / maxOfAccount {
+		f.answer(connected.Account{Namespace: "aaa", Name: fmt.Sprintf("a%02d", i)}, true, nil, now)
+	}
+	f.answer(connected.Account{Namespace: "zoo", Name: "late"}, true, nil, now)
+	counts := map[string]int{}
+	for _, key := range f.read {
+		namespace, _, _ := strings.Cut(key, "/")
+		counts[namespace]++
+	}
+	if len(f.read) != maxSecrets || counts["bank"] != len(bank) || counts["zoo"] != shareOfSecrets {
+		t.Errorf("read: %v", counts)
+	}
+	problems, _ := f.tables.SourceProblems.Peek(Name)
+	text := ""
+	for _, p := range problems.All() {
+		text += p.Reason
+	}
+	if problems.Len() != 1 || !strings.Contains(text, "namespace aaa") {
+		t.Errorf("%d problems: %s", problems.Len(), text)
+	}
+}

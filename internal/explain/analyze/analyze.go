@@ -1,0 +1,270 @@
+// Package analyze checks configuration without a control plane, in the same way as a control plane does.
+//
+// It also answers whether a request would be allowed. It owns the order of the checks: first each document alone (package api), then
+// duplicate objects, then relations between objects. The same queries as in a running control plane find the latter, on a graph that
+// exists for the analysis only.
+//
+// Goroutines: none. The package opens no files.
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/object"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/class"
+)
+
+// sourceName is the name of the source of all objects.
+const sourceName = "analysis"
+
+// cluster is the ID of the cluster that objects of Kubernetes count for.
+const cluster = "Kubernetes"
+
+// sliceCells is the number of cells that one Slice runs at most.
+const sliceCells = 10_000
+
+// Analysis collects the documents to be checked and their problems.
+type Analysis struct {
+	// Files is the number of files, and Objects the number of valid objects.
+	Files, Objects int
+
+	// Unread counts the objects of kinds that are not read, by kind.
+	Unread object.Unread
+
+	converter object.Converter
+	values    map[api.Key]kube.Value   // of objects of Kubernetes
+	first     map[api.Key]api.Position // position of the first document of each object
+	usable    map[api.Key]usable
+	mesh      *meshconfig.MeshConfig
+	embedded  []*api.EmbeddedMesh // mesh configurations in documents of other kinds
+	problems  []api.Problem       // of single documents
+	repeated  []api.Problem       // of documents of an object that an earlier document declares
+}
+
+// usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
+type usable struct {
+	object   *api.Object
+	document api.Document
+}
+
+// New returns an empty analysis.
+func New() *Analysis {
+	return &Analysis{
+		first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable), values: make(map[api.Key]kube.Value), Unread: make(object.Unread),
+		converter: object.Converter{Texts: object.NewTexts(object.TextLimit), Written: true},
+	}
+}
+
+// File adds and checks the documents of a file. A file without objects is no mistake, and has one remark.
+func (a *Analysis) File(name string, data []byte) {
+	a.Files++
+	docs := api.Decode(name, data)
+	unchecked := slices.Clone(docs)
+	for i := range docs {
+		docs[i].Check()
+	}
+	hasObject, form := api.HasObject(docs), api.AnObject
+	for i := range docs {
+		doc, settings := &docs[i], unchecked[i].Embedded()
+		if settings != nil {
+			a.embedded = append(a.embedded, settings)
+		}
+		switch {
+		case doc.Aside(hasObject):
+			if settings == nil {
+				form = max(form, doc.Form)
+			}
+		case doc.Other != nil:
+			a.kubernetes(doc, settings != nil)
+		default:
+			a.object(doc, unchecked[i])
+		}
+	}
+	if form != api.AnObject {
+		a.problems = append(a.problems, api.Remark(name, form))
+	}
+}
+
+// object adds a document of configuration of the mesh. text is the document as it was before the check.
+func (a *Analysis) object(doc *api.Document, text api.Document) {
+	if doc.Identified && a.seen(doc) {
+		doc.Object, doc.Denying = nil, nil
+	}
+	if doc.Object != nil {
+		a.Objects++
+		a.usable[doc.Key] = usable{doc.Object, text}
+	} else if doc.Denying != nil {
+		a.usable[doc.Key] = usable{doc.Denying, text}
+		doc.Problems = append(doc.Problems, doc.Denying.Denial())
+	}
+	a.problems = append(a.problems, doc.Problems...)
+}
+
+// kubernetes adds a document of a kind that is not one of Istio's. Two documents of one object are no mistake: variants of a Deployment
+// often lie side by side, and the first one counts. settings is true if the document has a mesh configuration.
+func (a *Analysis) kubernetes(doc *api.Document, settings bool) {
+	items, read, problem := a.converter.Read(doc, cluster)
+	switch {
+	case problem != nil:
+		a.problems = append(a.problems, *problem)
+	case !read && !settings:
+		a.Unread[doc.Key.Kind]++
+	case !read:
+	default:
+		a.Objects++
+	}
+	for _, item := range items {
+		if _, again := a.values[item.Key]; !again {
+			a.values[item.Key] = item.Value
+		}
+	}
+}
+
+// seen reports whether there is an earlier document of the same object, and adds a problem if there is.
+func (a *Analysis) seen(doc *api.Document) bool {
+	first, again := a.first[doc.Key]
+	if !again {
+		a.first[doc.Key] = doc.Position
+		return false
+	}
+	a.repeated = append(a.repeated, api.Problem{
+		Object: doc.Key, Position: doc.Position, Severity: api.Error, Code: "object-duplicate", Field: "metadata.name",
+		Reason: fmt.Sprintf("this object was declared already at %s, which is the one in force; remove or rename one", first),
+	})
+	return true
+}
+
+// Mesh adds and checks a mesh configuration file. If there are several, the last valid one is used.
+func (a *Analysis) Mesh(name string, data []byte) {
+	a.Files++
+	m, problems := api.DecodeMesh(name, data)
+	if m != nil {
+		a.mesh = m
+	}
+	a.problems = append(append(a.problems, problems...), api.UnsupportedMesh(name, data, true)...)
+}
+
+// Networks checks a mesh networks file.
+func (a *Analysis) Networks(name string, data []byte) {
+	a.Files++
+	_, problems := api.DecodeNetworks(name, data)
+	a.problems = append(a.problems, problems...)
+}
+
+// Unreadable adds a problem for a file that could not be read.
+func (a *Analysis) Unreadable(name string, err error) {
+	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Code: "file-unreadable", Reason: err.Error()})
+}
+
+// Problems returns the problems of single documents, ordered by position. It ignores relations between documents: two of one object
+// may be for different clusters.
+func (a *Analysis) Problems() []api.Problem {
+	_, found := a.settings()
+	return ordered(slices.Concat(api.MergeRemarks(a.problems), found))
+}
+
+// settings returns the mesh configuration that counts, nil for the defaults, and the problems of mesh configurations in documents of other
+// kinds. These do not count if there is a file with the mesh configuration.
+func (a *Analysis) settings() (used *meshconfig.MeshConfig, problems []api.Problem) {
+	if a.mesh != nil {
+		return a.mesh, nil
+	}
+	var first *api.EmbeddedMesh
+	for _, e := range a.embedded {
+		problems = append(problems, e.Problems...)
+		switch {
+		case e.Mesh == nil:
+		case first == nil:
+			first = e
+		case !first.Same(e):
+			problems = append(problems, api.Problem{
+				Position: e.Position, Severity: api.Info, Code: "mesh-config-several",
+				Reason: fmt.Sprintf("this mesh configuration is not used, because the one at %v comes first; name the file that counts with --meshConfig", first.Position),
+			})
+		}
+	}
+	if first != nil {
+		used = first.Mesh
+	}
+	return used, problems
+}
+
+// AllProblems returns all problems of single documents and of relations between objects. domain is the DNS suffix of
+// the cluster's services.
+func (a *Analysis) AllProblems(domain string) []api.Problem {
+	m, done := a.evaluate(domain)
+	defer done()
+	late := map[api.Key][]api.Problem{}
+	for _, p := range m.Problems.All() {
+		late[p.Object] = append(late[p.Object], p)
+	}
+	all := slices.Concat(a.Problems(), a.repeated)
+	for k, problems := range late {
+		if u, ok := a.usable[k]; ok {
+			u.document.Locate(problems)
+		}
+		all = append(all, problems...)
+	}
+	return ordered(all)
+}
+
+// Access returns whether a request is allowed, as if each workload had a connected sidecar.
+func (a *Analysis) Access(domain string, d why.Described) (*why.Access, error) {
+	m, done := a.evaluate(domain)
+	defer done()
+	answer, err := m.AskAccess(d)
+	if err != nil {
+		return nil, err
+	}
+	answer.Complete()
+	return answer, nil
+}
+
+// Ingresses returns the configuration that gateways are to serve for a host, or for all hosts if it is empty.
+func (a *Analysis) Ingresses(domain, host string) *why.Ingresses {
+	m, done := a.evaluate(domain)
+	defer done()
+	answer := m.AskIngress(host)
+	answer.Complete()
+	return answer
+}
+
+// evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Call the function at the end.
+func (a *Analysis) evaluate(domain string) (m why.Mesh, done func()) {
+	tables := state.New(state.Options{Domain: domain, ClusterID: cluster, Sources: []string{sourceName}})
+	graph := query.New(tables.DB, query.Options{})
+	m = why.Mesh{Tables: tables, Graph: graph, Queries: class.Define(graph, tables)}
+	done = m.Queries.Problems.Observe(class.All{}, func(all state.Problems) { m.Problems = all })
+	used, _ := a.settings()
+	batch := source.Batch{Source: sourceName, Synced: true, Mesh: used}
+	for k, u := range a.usable {
+		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
+	}
+	for k, v := range a.values {
+		batch.Events = append(batch.Events, source.Event{Key: k, Value: v})
+	}
+	graph.Commit(func(tx *store.Txn) { tables.Apply(tx, batch) })
+	for graph.Slice(sliceCells) {
+	}
+	return m, done
+}
+
+func ordered(list []api.Problem) []api.Problem {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b api.Problem) int {
+		return cmp.Or(cmp.Compare(a.Position.File, b.Position.File), cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Column, b.Position.Column),
+			a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+	return list
+}

@@ -1,0 +1,251 @@
+package why
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/route"
+)
+
+// maxDestinations bounds how many destinations of a port are described, and maxUnconnected how many addresses of one are named.
+const (
+	maxDestinations = 20
+	maxUnconnected  = 5
+)
+
+// Destination is where requests to a port of a host go.
+type Destination struct {
+	// Requests says which requests match, and Percent is the share of them that goes to the cluster.
+	Requests string  `json:"requests"`
+	Percent  float64 `json:"percent"`
+	// Cluster is empty if the proxy responds itself; Response says how.
+	Cluster  string `json:"cluster,omitempty"`
+	Response string `json:"response,omitempty"`
+	// Healthy is how many of the endpoints are healthy, and Unconnected are addresses of some without a connected proxy, Missing the
+	// number of all of these.
+	Endpoints   int      `json:"endpoints"`
+	Healthy     int      `json:"healthy"`
+	Missing     int      `json:"without_proxy,omitempty"`
+	Unconnected []string `json:"without_proxy_examples,omitempty"`
+	// Transport says how the proxy connects.
+	Transport string `json:"transport,omitempty"`
+	// Access says whether the endpoints allow the request Asked from the proxy's workload; empty if that is not known.
+	Access access.Verdict `json:"access,omitempty"`
+	Asked  string         `json:"asked,omitempty"`
+
+	addresses map[string]bool
+}
+
+// destinations adds where requests to a port go, as the proxy is to have it.
+func (i *inquiry) destinations(s hostSeen, p mesh.Port, out *Port) {
+	if s.service == nil || p.Protocol == mesh.UDP {
+		return
+	}
+	if out.Route == "" {
+		if name := envoy.OutboundCluster(p.Number, "", s.host); len(out.Clusters) > 0 && out.Listener != "" && !i.hasConnectionRules(s) {
+			out.Destinations = append(out.Destinations, i.destination("connections", name, 100))
+		}
+	} else if rc, ok := i.State.Get(resource.Route, out.Route); ok {
+		piece, _ := rc.Pieces().Get(omap.Name(route.PieceName(s.host, p.Number)))
+		if m, err := piece.Proto(); err == nil {
+			if vh, ok := m.(*routev3.VirtualHost); ok {
+				i.routed(vh, out)
+			}
+		}
+	}
+	account := i.proxy.Account
+	if !i.proxy.Identity.IsZero() {
+		account = i.proxy.Identity.ServiceAccount
+	}
+	if account == "" || len(out.Destinations) == 0 {
+		return
+	}
+	out.access, _ = i.AskAccess(Described{
+		From: i.class.Namespace + "/" + account, To: fmt.Sprintf("%s:%d", s.host, p.Number), TCP: !p.Protocol.IsHTTP(),
+	})
+}
+
+// routed adds the destinations of a virtual host.
+func (i *inquiry) routed(vh *routev3.VirtualHost, out *Port) {
+	add := func(d Destination) {
+		if len(out.Destinations) < maxDestinations {
+			out.Destinations = append(out.Destinations, d)
+		}
+	}
+	for _, r := range vh.GetRoutes() {
+		requests, to := matched(r.GetMatch()), r.GetRoute()
+		weighted := to.GetWeightedClusters().GetClusters()
+		total := 0.0
+		for _, w := range weighted {
+			total += float64(w.GetWeight().GetValue())
+		}
+		switch {
+		case r.GetRedirect() != nil:
+			add(Destination{Requests: requests, Percent: 100, Response: "a redirect"})
+		case r.GetDirectResponse() != nil:
+			add(Destination{Requests: requests, Percent: 100, Response: fmt.Sprintf("status %d", r.GetDirectResponse().GetStatus())})
+		case len(weighted) == 0:
+			add(i.destination(requests, to.GetCluster(), 100))
+		}
+		for _, w := range weighted {
+			add(i.destination(requests, w.GetName(), math.Round(1000*float64(w.GetWeight().GetValue())/total)/10))
+		}
+	}
+}
+
+// matched describes which requests a match selects.
+func matched(m *routev3.RouteMatch) string {
+	var path string
+	switch m.GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Path:
+		path = "path " + m.GetPath()
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		path = "path prefix " + m.GetPathSeparatedPrefix()
+	case *routev3.RouteMatch_SafeRegex:
+		path = "path regex " + m.GetSafeRegex().GetRegex()
+	default:
+		path = "path prefix " + m.GetPrefix()
+		if m.GetPrefix() == "/" || m.GetPrefix() == "" {
+			path = "any path"
+		}
+	}
+	var more []string
+	for _, h := range m.GetHeaders() {
+		more = append(more, "header "+h.GetName())
+	}
+	for _, q := range m.GetQueryParameters() {
+		more = append(more, "parameter "+q.GetName())
+	}
+	if len(more) > 0 {
+		path += " with conditions on " + strings.Join(more, ", ")
+	}
+	return path
+}
+
+// destination describes a cluster as a destination.
+func (i *inquiry) destination(requests, cluster string, percent float64) Destination {
+	d := Destination{Requests: requests, Percent: percent, Cluster: cluster, addresses: map[string]bool{}}
+	name, ok := parseCluster(cluster)
+	if !ok {
+		return d
+	}
+	s := i.hostFor(name.host)
+	if s.service == nil {
+		return d
+	}
+	labels := i.subsetLabels(s, name.subset)
+	var list []mesh.PortEndpoint
+	secured := 0
+	for _, e := range i.Queries.Services.Endpoints(i.r, s.service, name.port) {
+		if !e.Has(labels) {
+			continue
+		}
+		list = append(list, e)
+		d.addresses[e.Address] = true
+		if e.Health == mesh.Healthy {
+			d.Healthy++
+		}
+		if e.TakesMeshTLS() {
+			secured++
+		}
+	}
+	d.Endpoints = len(list)
+	d.Transport = i.transportTo(s, name, secured, len(list))
+	if s.service.External {
+		return d
+	}
+	connected := i.proxiesAt(list)
+	for _, e := range list {
+		if connected[e.Address] != "" {
+			continue
+		}
+		if d.Missing++; len(d.Unconnected) < maxUnconnected {
+			d.Unconnected = append(d.Unconnected, e.Address)
+		}
+	}
+	return d
+}
+
+// transportTo says how the proxy connects to a cluster, of whose endpoints some take mutual TLS of the mesh.
+func (i *inquiry) transportTo(s hostSeen, name clusterName, secured, total int) string {
+	if policy, ok := i.Queries.Rules.Policy.Get(i.r, s.view); ok {
+		switch tls := i.Queries.Rules.Settings(i.r, policy, policy.Subset(name.subset), name.port).TLS; {
+		case tls == nil:
+		case tls.GetMode() == networking.ClientTLSSettings_DISABLE:
+			return "plain text, by its DestinationRule"
+		default:
+			return "TLS, by the mode " + tls.GetMode().String() + " of its DestinationRule"
+		}
+	}
+	switch {
+	case total == 0:
+		return ""
+	case secured == 0 || !i.Tables.AutoMTLS(i.r):
+		return "plain text"
+	case secured < total:
+		return fmt.Sprintf("mutual TLS to %d of them, automatic, and plain text to the others", secured)
+	}
+	return "mutual TLS, automatic"
+}
+
+// judgeDestinations finds out which destinations of a port allow a request.
+func (p *Port) judgeDestinations() {
+	if p.access == nil {
+		return
+	}
+	verdicts := map[string]access.Verdict{}
+	p.access.each(func(w *workload, j Judgement) { verdicts[w.endpoint.Address] = j.Verdict })
+	asked := "GET / by " + p.access.Request.From
+	if p.access.Request.TCP {
+		asked = "connections by " + p.access.Request.From
+	}
+	for n := range p.Destinations {
+		d := &p.Destinations[n]
+		for address := range d.addresses {
+			switch v, judged := verdicts[address]; {
+			case !judged:
+			case d.Access == "":
+				d.Access, d.Asked = v, asked
+			case d.Access != v:
+				d.Access = Mixed
+			}
+		}
+	}
+	p.access = nil
+}
+
+// text describes the destination in a line.
+func (d Destination) text() string {
+	if d.Response != "" {
+		return fmt.Sprintf("%s: the proxy responds with %s", d.Requests, d.Response)
+	}
+	parts := []string{fmt.Sprintf("%d of %d endpoints healthy", d.Healthy, d.Endpoints)}
+	if d.Transport != "" {
+		parts = append(parts, d.Transport)
+	}
+	if d.Access != "" {
+		parts = append(parts, fmt.Sprintf("%s: %s", d.Asked, d.Access))
+	}
+	return fmt.Sprintf("%s: %g %% to %s (%s)", d.Requests, d.Percent, d.Cluster, strings.Join(parts, "; "))
+}
+
+// note says which endpoints have no connected proxy; empty if all have one.
+func (d Destination) note() string {
+	if d.Missing == 0 {
+		return ""
+	}
+	list := strings.Join(d.Unconnected, ", ")
+	if d.Missing > len(d.Unconnected) {
+		list += ", ..."
+	}
+	return fmt.Sprintf("no proxy connected at %d of %d (%s)", d.Missing, d.Endpoints, list)
+}

@@ -1,0 +1,314 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
+)
+
+// maxListed bounds how many hosts, other Ingresses and gateways an answer lists, because the loop waits for the answer.
+const maxListed = 500
+
+// Ingresses lists the hosts that gateways are to serve because of Ingresses: one host or all.
+type Ingresses struct {
+	Version  int            `json:"version"`
+	Revision store.Revision `json:"revision"`
+	// Asked is the host that was asked about; empty for all.
+	Asked string `json:"asked,omitempty"`
+	// Mode is ingressControllerMode of the mesh settings, and Class the class that Ingresses name by their annotation.
+	Mode  string `json:"mode"`
+	Class string `json:"class"`
+	// Connected are connected gateways that have the label of Hosts.Gateway.
+	Connected []string `json:"connected_gateways,omitempty"`
+	// Hosts are sorted by name. If one was asked about, it is the one host or pattern whose routes count for it.
+	Hosts []IngressHost `json:"hosts"`
+	// More is the number of hosts that are not listed.
+	More int `json:"more,omitempty"`
+	// Uncounted are the Ingresses that do not count.
+	Uncounted []Uncounted `json:"uncounted,omitempty"`
+	// Similar are hosts that resemble the one that was asked about, if there is nothing for it.
+	Similar []string `json:"similar,omitempty"`
+
+	// names yields all hosts, for Complete.
+	names func(yield func(string) bool)
+}
+
+// IngressHost is a host, or a pattern, and the servers for it.
+type IngressHost struct {
+	Host string `json:"host"`
+	// Gateway is the label of the gateways that are to serve it.
+	Gateway string          `json:"gateway"`
+	Servers []IngressServer `json:"servers"`
+	// Routes are in the order in which they are tried.
+	Routes []IngressRoute `json:"routes"`
+}
+
+// IngressServer is a port at which a host is served.
+type IngressServer struct {
+	Port     uint32 `json:"port"`
+	Protocol string `json:"protocol"`
+	// Secret has the certificate. It is looked for in the namespace of the gateway. For is the host or pattern that it is for.
+	Secret string `json:"secret,omitempty"`
+	For    string `json:"for,omitempty"`
+	Object Ref    `json:"object"`
+	Field  string `json:"field,omitempty"`
+	// Unused says why the server is not used; empty if it is.
+	Unused string `json:"unused,omitempty"`
+}
+
+// IngressRoute leads requests for a path to a backend.
+type IngressRoute struct {
+	// Match is exact or prefix (by whole segments), and Path the path that it is compared with.
+	Match string `json:"match"`
+	Path  string `json:"path"`
+	// Backend is the host and port of a service; empty if the object names something else.
+	Backend string `json:"backend,omitempty"`
+	// Target is the host behind the backend, if that is only another name.
+	Target string `json:"target,omitempty"`
+	Object Ref    `json:"object"`
+	Field  string `json:"field"`
+	// Trouble says why requests fail, and Unused why the route is not used; empty if nothing is wrong.
+	Trouble string `json:"trouble,omitempty"`
+	Unused  string `json:"unused,omitempty"`
+}
+
+// Uncounted is an Ingress that does not count.
+type Uncounted struct {
+	Object Ref    `json:"object"`
+	Reason string `json:"reason"`
+}
+
+// AskIngress returns what gateways are to serve for a host, or for all hosts if it is empty. It must be called by the owner of the graph,
+// between commits.
+func (m Mesh) AskIngress(host string) *Ingresses {
+	r := m.Graph.Glance()
+	settings := m.Tables.Ingress(r)
+	host = strings.ToLower(strings.TrimSpace(host))
+	a := &Ingresses{
+		Version: Version, Revision: m.Graph.Revision(), Asked: host, Mode: settings.Mode.String(), Class: settings.Class, Hosts: []IngressHost{},
+	}
+	all := m.Tables.Gateways.Hosts.Group(r, struct{}{})
+	a.names = func(yield func(string) bool) {
+		for name := range all.All() {
+			if string(name) != host && !yield(string(name)) {
+				return
+			}
+		}
+	}
+	label := "istio=" + settings.Gateway
+	if host != "" {
+		for name := range mesh.NarrowestFirst(host) {
+			if h, ok := m.Queries.Gateways.Host(r, name); ok {
+				a.Hosts = append(a.Hosts, m.ingressHost(h, label))
+				break
+			}
+		}
+	} else {
+		for name := range a.names {
+			h, ok := m.Queries.Gateways.Host(r, name)
+			switch {
+			case !ok:
+			case len(a.Hosts) == maxListed:
+				a.More++
+			default:
+				a.Hosts = append(a.Hosts, m.ingressHost(h, label))
+			}
+		}
+	}
+	a.Connected = m.gatewaysWith(settings.Gateway)
+	a.Uncounted = m.uncounted(r, settings, host)
+	return a
+}
+
+// gatewaysWith lists the connected gateways with a value of the label "istio".
+func (m Mesh) gatewaysWith(value string) (list []string) {
+	for _, p := range m.Tables.Proxies.All() {
+		if p.Role == proxy.Router && len(list) < maxListed && mesh.LabelMap(p.Labels)["istio"] == value {
+			list = append(list, p.Name+"."+p.Namespace)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (m Mesh) ingressHost(h *gateway.Host, label string) IngressHost {
+	out := IngressHost{Host: h.Name, Gateway: label, Servers: []IngressServer{}, Routes: []IngressRoute{}}
+	for _, s := range h.Servers {
+		one := IngressServer{Port: s.Port, Protocol: "HTTP", Object: m.ref(s.Object), Field: s.Field}
+		if s.Secure() {
+			one.Protocol, one.Secret, one.For = "HTTPS", s.Credential(), s.Host
+		}
+		if s.Winner.Name != "" {
+			one.Unused = fmt.Sprintf("%s goes first and has another certificate for %s", s.Winner, s.Host)
+		}
+		out.Servers = append(out.Servers, one)
+	}
+	for _, rule := range h.Rules {
+		one := IngressRoute{
+			Match: "prefix", Path: cmp.Or(rule.Path, "/"), Object: m.ref(rule.Object), Field: rule.Field, Trouble: rule.Trouble,
+		}
+		if rule.Match == gateways.ExactPath {
+			one.Match = "exact"
+		}
+		if rule.Target != rule.Backend.Host {
+			one.Target = rule.Target
+		}
+		switch {
+		case rule.Port != 0:
+			one.Backend = fmt.Sprintf("%s:%d", rule.Backend.Host, rule.Port)
+		case rule.Backend.Host != "":
+			one.Backend = rule.Backend.Host + ":" + rule.Backend.PortName
+		}
+		switch {
+		case rule.Winner.Name != "":
+			one.Unused, one.Trouble = fmt.Sprintf("%s has the same path and goes first", rule.Winner), ""
+		case rule.LeftOut():
+			one.Unused, one.Trouble = rule.Trouble, ""
+		}
+		out.Routes = append(out.Routes, one)
+	}
+	return out
+}
+
+// uncounted lists the Ingresses that do not count; if host is set, only the Ingresses that have it.
+func (m Mesh) uncounted(r *query.Reader, settings gateways.IngressSettings, host string) (list []Uncounted) {
+	var keys []api.Key
+	for k, row := range m.Tables.Gateways.Routes.All() {
+		covers := func(route gateways.Route) bool { return mesh.Covers(route.Host, host) }
+		if host == "" || slices.ContainsFunc(row.Routes, covers) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, api.Key.Compare)
+	for _, k := range keys {
+		row, ok := m.Tables.Gateways.Routes.Peek(k)
+		if !ok || len(list) == maxListed {
+			continue
+		}
+		if reason := m.whyNot(r, row.Admission, settings); reason != "" {
+			list = append(list, Uncounted{m.ref(k), reason})
+		}
+	}
+	return list
+}
+
+// whyNot says why an object does not count; empty if it does.
+func (m Mesh) whyNot(r *query.Reader, a state.Admission, settings gateways.IngressSettings) string {
+	switch m.Queries.Gateways.Standing(r, a) {
+	case gateway.Off:
+		return "Ingresses are switched off by ingressControllerMode in the mesh settings"
+	case gateway.Unclaimed:
+		return fmt.Sprintf("it names no class; set spec.ingressClassName to a class with the controller %s", ingress.Controller)
+	case gateway.ClassMissing:
+		return fmt.Sprintf("there is no IngressClass %q", a.Class)
+	case gateway.Foreign:
+		if a.Annotated {
+			return fmt.Sprintf("its annotation %s is %q, and the class of the mesh is %q", ingress.ClassAnnotation, a.Annotation, settings.Class)
+		}
+		controller, _ := m.Tables.Gateways.Classes.Get(r, gateway.ClassKey(a.Class))
+		return fmt.Sprintf("its IngressClass %q is of the controller %q, and not of %s", a.Class, controller, ingress.Controller)
+	case gateway.Counts:
+	}
+	return ""
+}
+
+// Complete adds what requires looking through lists. It may be called once, on any goroutine.
+func (a *Ingresses) Complete() {
+	if a.Asked != "" && len(a.Hosts) == 0 && a.names != nil {
+		a.Similar = similar(a.Asked, []func(func(string) bool){a.names})
+	}
+	a.names = nil
+}
+
+// Write writes the answer as text.
+func (a *Ingresses) Write(w io.Writer) error {
+	p := &page{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	p.line("mode %s, class %s (revision %d)", a.Mode, a.Class, a.Revision)
+	p.line("no gateway serves Ingresses yet; this is what gateways are to serve")
+	if len(a.Connected) > 0 {
+		p.line("connected gateways: %s", strings.Join(a.Connected, ", "))
+	}
+	for _, h := range a.Hosts {
+		p.ingressHost(h)
+	}
+	switch {
+	case a.More > 0:
+		p.heading(fmt.Sprintf("and %d more hosts; name one to see it", a.More))
+	case len(a.Hosts) == 0 && a.Asked != "":
+		p.heading("no Ingress that counts has rules for " + a.Asked)
+	case len(a.Hosts) == 0:
+		p.heading("no Ingress counts")
+	case a.Asked != "" && a.Hosts[0].Host != a.Asked:
+		p.heading(fmt.Sprintf("there are no rules for %s itself", a.Asked))
+	}
+	if len(a.Similar) > 0 {
+		p.heading("there is")
+		for _, name := range a.Similar {
+			p.line("  %s", name)
+		}
+	}
+	if len(a.Uncounted) > 0 {
+		p.heading("not served by this mesh")
+		for _, u := range a.Uncounted {
+			p.line("  %s\t%s\t%s", u.Object.Key(), u.Object.Position(), u.Reason)
+		}
+	}
+	if p.err != nil {
+		return p.err
+	}
+	return p.tabs.Flush()
+}
+
+func (p *page) ingressHost(h IngressHost) {
+	p.heading("host " + h.Host)
+	p.line("  gateways with the label %s", h.Gateway)
+	for _, s := range h.Servers {
+		secret := ""
+		if s.Secret != "" {
+			secret = "secret " + s.Secret + " for " + s.For
+		}
+		p.line("  %d %s\t%s\t%s\t%s%s", s.Port, s.Protocol, secret, s.Object.Key(), s.Object.Position(), after("\tnot used: ", s.Unused))
+	}
+	p.heading("  routes, the first line that fits")
+	for _, r := range h.Routes {
+		if r.Unused == "" {
+			p.ingressRoute(r)
+		}
+	}
+	unused := slices.DeleteFunc(slices.Clone(h.Routes), func(r IngressRoute) bool { return r.Unused == "" })
+	if len(unused) > 0 {
+		p.heading("  not used")
+	}
+	for _, r := range unused {
+		p.ingressRoute(r)
+	}
+}
+
+func (p *page) ingressRoute(r IngressRoute) {
+	backend := r.Backend
+	if r.Target != "" {
+		backend += ", that is " + r.Target
+	}
+	p.line("  %s %s\t%s\t%s\t%s\t%s%s", r.Match, r.Path, backend, r.Object.Key(), r.Object.Position(), r.Field, after(": ", r.Unused+r.Trouble))
+}
+
+// after returns a text behind a separator, or nothing if there is no text.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}

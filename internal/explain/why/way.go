@@ -1,0 +1,219 @@
+package why
+
+import (
+	"fmt"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+)
+
+// Step is a part of the way of a request from the client to the workload.
+type Step struct {
+	// Name is one of host, route, client TLS, server TLS, proxy, policies.
+	Name string `json:"name"`
+	// Verdict is Allowed if the request gets past the step, Denied if it fails there, and Unknown if that depends on unknown attributes.
+	Verdict access.Verdict `json:"verdict"`
+	Text    string         `json:"text"`
+	// Object is what decides, and Field the path in its document.
+	Object *Ref   `json:"object,omitempty"`
+	Field  string `json:"field,omitempty"`
+	// Fix is what the user can do.
+	Fix string `json:"fix,omitempty"`
+}
+
+// clientSide is what the client's side does with a request.
+type clientSide struct {
+	steps []Step
+	// tls is what the DestinationRule says of TLS; nil if mutual TLS is automatic. at is the rule, and field its path there.
+	tls   *networking.ClientTLSSettings
+	at    api.Key
+	field string
+}
+
+// clientSide finds out what the client's proxy does with a request: which host it sees, which routes decide, and how it speaks TLS.
+// Clients are judged as proxies that no rule with a workload selector selects. There are no steps for a client outside the mesh.
+func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service) (c clientSide) {
+	if a.parsed.From == "" {
+		return c
+	}
+	namespace := a.parsed.namespace
+	class := m.Queries.Scope.ClassOf(r, &proxy.Proxy{Role: proxy.Sidecar, Namespace: namespace, Domain: namespace + ".svc." + m.Tables.Domain()})
+	set := scope.SetOf(class)
+	i := &inquiry{Mesh: m, r: r, class: class, set: set}
+	seen := i.hostFor(a.Host)
+	c.steps = append(c.steps, m.hostStep(i, seen, s))
+	subset := ""
+	if seen.service != nil {
+		var step Step
+		step, subset = m.routeStep(r, seen)
+		c.steps = append(c.steps, step)
+	}
+	if a.parsed.Plaintext || a.parsed.MutualTLS {
+		return c // the description says how the client connects
+	}
+	policy, ok := m.Queries.Rules.Policy.Get(r, seen.view)
+	if !ok {
+		return c
+	}
+	c.tls = m.Queries.Rules.Settings(r, policy, policy.Subset(subset), a.parsed.to.port).TLS
+	for _, k := range policy.Objects {
+		if rule, ok := m.Tables.DestinationRules.Peek(k); ok && c.tls != nil && c.field == "" {
+			c.at, c.field = k, traffic.TLSField(rule.Spec, c.tls)
+		}
+	}
+	return c
+}
+
+// hostStep checks whether the client's proxy has the host.
+func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
+	step := Step{Name: "host", Verdict: access.Allowed, Text: "the client's proxy has " + seen.host}
+	declaration := m.ref(s.Declarations[0].Object)
+	step.Object = &declaration
+	home := service.DeclaringNamespace(i.Tables.ByHost.Group(i.r, seen.host), i.class.Namespace)
+	switch {
+	case seen.service == nil:
+		step.Verdict, step.Text = access.Denied, fmt.Sprintf("%s is not exported to namespace %s", seen.host, i.class.Namespace)
+		step.Fix = fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace)
+	case !seen.inScope && i.Queries.Scope.ImportedThrough(i.r, scope.HostInSet{Host: seen.host, Set: i.set}) == "":
+		step.Verdict, step.Text = access.Unknown, "the Sidecar hides "+seen.host+": its egress does not name the host, so no route, TLS or rule for it is in force"
+		ref := m.ref(i.class.Sidecar)
+		step.Object, step.Field, step.Fix = &ref, "spec.egress", fmt.Sprintf("add %q to spec.egress[].hosts", home+"/"+seen.host)
+	}
+	return step
+}
+
+// routeStep finds out which VirtualService decides, and which subset its requests go to if there is only one.
+func (m Mesh) routeStep(r *query.Reader, seen hostSeen) (step Step, subset string) {
+	step = Step{Name: "route", Verdict: access.Allowed, Text: "no VirtualService: requests go to the service"}
+	list, _ := m.Queries.Rules.Routes.Get(r, seen.view)
+	if len(list) == 0 || len(list[0].Spec.GetHttp()) == 0 {
+		return step, ""
+	}
+	ref := m.ref(list[0].Object)
+	step.Object, step.Field = &ref, "spec.http"
+	step.Text = "its rules decide where requests go; those for other destinations are not judged here"
+	for n, rule := range list[0].Spec.GetHttp() {
+		if len(rule.GetMatch()) > 0 {
+			continue
+		}
+		if len(rule.GetRoute()) == 1 && n == 0 {
+			subset = rule.Route[0].GetDestination().GetSubset()
+			step.Field, step.Text = "spec.http[0]", "its first rule has no condition, and one destination"
+		}
+		break
+	}
+	for _, p := range state.ProblemsOf(m.Problems, list[0].Object) {
+		if step.Field == "spec.http[0]" && (p.Field == "spec.http[0].route[0].destination.host" || p.Field == "spec.http[0].route[0].destination.subset") {
+			step.Verdict, step.Field, step.Text = access.Denied, p.Field, p.Reason
+		}
+	}
+	return step, subset
+}
+
+// clientStep describes how the client's proxy connects: with tls, or in plain text if it is nil.
+func (w *workload) clientStep(c clientSide, tls *access.TLS) Step {
+	step := Step{Name: "client TLS", Verdict: access.Allowed, Text: transport(tls)}
+	if c.tls == nil {
+		step.Text += ", automatic"
+		if tls == nil {
+			step.Text = "plain text: automatic mutual TLS is off, or the endpoint does not take it"
+		}
+		return step
+	}
+	step.Object, step.Field = w.place.ref(c.at), c.field
+	step.Text += ", by the mode " + c.tls.GetMode().String()
+	return step
+}
+
+// serverStep describes how the mode of the workload decides. failed is true if it closes the connection.
+func (w *workload) serverStep(c clientSide, failed bool) Step {
+	step := Step{Name: "server TLS", Verdict: access.Allowed, Text: "the mode is " + w.mode.String(), Object: w.place.ref(w.peer)}
+	if failed {
+		step.Verdict, step.Text = access.Denied, step.Text+", and takes no such connection"
+		if c.tls != nil {
+			step.Fix = fmt.Sprintf("remove %s of %s, so that mutual TLS is automatic", c.field, c.at)
+		}
+	}
+	return step
+}
+
+// proxyStepName names the step that says whether proxies are connected.
+const proxyStepName = "proxy"
+
+func (s Step) isProxy() bool { return s.Name == proxyStepName }
+
+// proxyStep says at how many workloads a proxy is connected.
+func proxyStep(connected, workloads int) Step {
+	switch {
+	case connected == workloads:
+		return Step{Name: proxyStepName, Verdict: access.Allowed, Text: "a proxy is connected there"}
+	case connected == 0:
+		return Step{Name: proxyStepName, Verdict: access.Unknown, Text: "no proxy is connected there: the answer is what a sidecar would do"}
+	}
+	return Step{
+		Name: proxyStepName, Verdict: access.Unknown,
+		Text: fmt.Sprintf("connected at %d of %d workloads: the answer for the others is what a sidecar would do", connected, workloads),
+	}
+}
+
+// way adds the steps to a judgement. The first step that fails is the answer.
+func (w *workload) way(j *Judgement, c clientSide, tls *access.TLS, atConnection bool) {
+	if w.place == nil {
+		return
+	}
+	j.Steps = append(j.Steps, c.steps...)
+	if len(c.steps) > 0 {
+		j.Steps = append(j.Steps, w.clientStep(c, tls))
+	}
+	j.Steps = append(j.Steps, Step{Name: proxyStepName}, w.serverStep(c, atConnection)) // Complete fills the first one in
+	if !atConnection {
+		text := j.Reason
+		if j.Rule != "" {
+			text = "decided by " + j.Rule
+		}
+		j.Steps = append(j.Steps, Step{Name: "policies", Verdict: j.Verdict, Text: text, Object: j.Decider})
+	}
+	for _, step := range j.Steps {
+		if step.Verdict != access.Denied {
+			continue
+		}
+		j.Fix = step.Fix
+		if step.Name == "host" || step.Name == "route" {
+			j.Verdict, j.Status, j.Decider, j.Rule, j.Reason, j.Candidates = access.Denied, 503, step.Object, step.Field, step.Text, nil
+		}
+		return
+	}
+}
+
+// takesNoTLS reports whether the client insists on mutual TLS of the mesh, and the workload terminates none.
+func (w *workload) takesNoTLS(c clientSide) bool {
+	return c.tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL && c.tls != nil && w.mode == mesh.MTLSDisabled
+}
+
+// speaks returns how the client connects to the workload.
+func (w *workload) speaks(a *Access) *access.TLS {
+	tls, c := a.parsed.request.TLS, a.client
+	switch {
+	case a.parsed.MutualTLS || a.parsed.From == "":
+		return tls
+	case c.tls == nil:
+		if w.plain {
+			return nil
+		}
+		return tls
+	case c.tls.GetMode() == networking.ClientTLSSettings_DISABLE:
+		return nil
+	case c.tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL:
+		return tls
+	}
+	return &access.TLS{ServerName: c.tls.GetSni(), HasServerName: c.tls.GetSni() != "", ALPN: []string{"h2", "http/1.1"}}
+}
