@@ -86,14 +86,14 @@ var flow = []struct{ pkg, imports string }{
 	// Pages and metrics; the node agent.
 	{"admin", "ads/protocol ads/server api api/code api/kube api/rejection config/logging engine/omap engine/query engine/store explain/live explain/why loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"agent/vm", "api"},
+	{"agent/capture", "agent/capture/..."},
 	{"agent/capture/settings", ""},
 	{"agent/capture/rules", "agent/capture/settings"},
 	{"agent/capture/...", "agent/capture/rules agent/capture/settings"},
-	{"agent/capture", "agent/capture/..."},
 	{"agent/...", "agent/... api/document config config/logging config/variables engine/omap mesh run run/filewatch run/links run/safedial security/ca security/compliance security/credential xds/envoy xds/nds"},
 	{"arch", ""},
 	// Only tests import it: no other row names it.
-	{"meshtest", "ads/... api api/kube engine/omap engine/query engine/store loop mesh proxy source state/... xds/..."},
+	{"meshtest", "ads/... api api/kube engine/omap engine/query engine/store explain/... loop mesh proxy source state/... xds/..."},
 }
 
 // The packages that every translator may import, and the translators.

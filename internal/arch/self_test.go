@@ -90,7 +90,7 @@ func TestImportRules(t *testing.T) {
 		{in + "source/kube", "k8s.io/api/core/v1", ""},
 		{in + "engine/query", in + "engine/store", ""},
 		{in + "engine/query", in + "mesh", "may import only"},
-		{in + "omap", in + "engine/store", "may import only"},
+		{in + "engine/omap", in + "engine/store", "may import only"},
 		{in + "run", module + "cmd/pilot-discovery", "imported by nobody"},
 		{module + "cmd/pilot-discovery", in + "loop", ""},
 		{module + "cmd/pilot-discovery", "istio.io/istio/pilot", "not a library"},
