@@ -100,7 +100,7 @@ type secure struct {
 
 // newSecure creates the certificate authority, and the door for callers.
 func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, log *slog.Logger) (*secure, error) {
-	x := &secure{settings: s, trust: &trust{log: log}, door: &admission.Door{Log: log}}
+	x := &secure{settings: s, trust: &trust{log: log}, door: &admission.Door{Log: log, Pace: &admission.Pace{}}}
 	x.trust.set([]string{"cluster.local"})
 	x.trust.setRoots(nil)
 	store, err := rootStore(s, access)

@@ -79,7 +79,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
-		Admit: secure.door.Admit, Revoked: secure.keeper.Revoked, Observer: metrics, Log: logging.For(log, logProxies),
+		Admit: secure.door.Admit, Pace: secure.door.Pace.Wait, Revoked: secure.keeper.Revoked, Observer: metrics, Log: logging.For(log, logProxies),
 		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
 	pages = admin.New(admin.Options{

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -137,4 +139,22 @@ func TestNameBytesOfOneClient(t *testing.T) {
 		end()
 	}
 	waitFor(testContext(t), t, "the bytes are free", func() bool { _, err := ask("web", "b"); return err == nil })
+}
+
+// TestPacedConnection checks that the server closes a connection, before any handshake, if its address may not connect now.
+func TestPacedConnection(t *testing.T) {
+	asked := make(chan net.Addr, 1)
+	r := newRig(t, Options{Pace: func(from net.Addr) error {
+		asked <- from
+		return errors.New("too many")
+	}})
+	conn, err := (&net.Dialer{}).DialContext(testContext(t), "tcp", r.addr)
+	must(t, err)
+	defer conn.Close()
+	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Errorf("the server sent %d bytes, error %v; want a closed connection", n, err)
+	}
+	if from := <-asked; from.String() != conn.LocalAddr().String() {
+		t.Errorf("asked for %v, want the address of the client %v", from, conn.LocalAddr())
+	}
 }

@@ -92,6 +92,9 @@ func (c *connection) Inner() credentials.AuthInfo { return c.AuthInfo }
 
 // ServerHandshake stores the connection in the authentication info of the peer.
 func (r connectionCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := r.server.options.Pace(raw.RemoteAddr()); err != nil {
+		return nil, nil, err
+	}
 	idle := r.server.idlers.enter(raw)
 	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
 	if err != nil {

@@ -56,6 +56,8 @@ type Options struct {
 	Admit func(ctx context.Context) (identity.Caller, error)
 	// Revoked returns an error if a certificate of the chains that TLS has verified is revoked now (default: none ever is).
 	Revoked func(chains [][]*x509.Certificate) error
+	// Pace returns when a connection from an address may begin its TLS handshake, or an error that closes it (default: at once).
+	Pace func(from net.Addr) error
 	// Pages answers requests for debug pages (default: such requests are of an unknown type).
 	Pages PagesFunc
 	// Observer receives events (default: none).
@@ -91,6 +93,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxIdleOf <= 0 {
 		o.MaxIdleOf = 1000
+	}
+	if o.Pace == nil {
+		o.Pace = func(net.Addr) error { return nil }
 	}
 	if o.Admit == nil {
 		o.Admit = func(context.Context) (identity.Caller, error) { return identity.Caller{}, nil }

@@ -35,6 +35,8 @@ type Door struct {
 	Callers identity.Authenticator
 	// Revoked returns an error if a certificate of the chains that TLS has verified is revoked now; nil if none ever is.
 	Revoked func(chains [][]*x509.Certificate) error
+	// Pace, unless nil, is where refusals are noted, so that the next connections of their addresses wait.
+	Pace *Pace
 	// Refused is called for each refusal; nil to call nothing.
 	Refused func()
 	// Log is where refusals are logged.
@@ -107,6 +109,9 @@ func host(ctx context.Context) string {
 func (d *Door) Refuse(ctx context.Context, what string, reason error) {
 	if d.Refused != nil {
 		d.Refused()
+	}
+	if p, ok := peer.FromContext(ctx); ok && d.Pace != nil && !errors.Is(reason, identity.ErrBusy) {
+		d.Pace.Refused(p.Addr, time.Now())
 	}
 	if ok, more := d.log.Allow(time.Now()); ok {
 		d.Log.Warn(what, "from", from(ctx), "reason", reason, "refusals_not_logged", more) //nolint:sloglint // callers pass constants
