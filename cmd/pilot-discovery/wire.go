@@ -199,7 +199,6 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 			secure.trust.setRoots(tables.PresentCACertificates())
 			observe(c)
 		},
-		Versions: writes(s), Addresses: writes(s) && s.Allocate, Registrations: writes(s) && s.Register,
 	})
 }
 
@@ -317,7 +316,7 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 		tasks = append(tasks, roots)
 	}
 	if s.Allocate {
-		tasks = append(tasks, (&addresses.Writer{Mesh: running, Target: target, Log: log}).Run)
+		tasks = append(tasks, addresses.New(running, target, log).Run)
 	}
 	if s.Register {
 		registered, err := cluster.NewEntries(access)

@@ -243,7 +243,7 @@ func TestRefusedPolicies(t *testing.T) {
 func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, pattern := range []string{"*.go", "../statefile/*.go", "../source/kube/*.go", "../../cmd/pilot-discovery/*.go"} {
+	for _, pattern := range []string{"*.go", "../run/statefile/*.go", "../source/kube/*.go", "../../cmd/pilot-discovery/*.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

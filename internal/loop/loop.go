@@ -32,8 +32,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
-	"github.com/pilotmesh/pilot/internal/view/allocation"
-	"github.com/pilotmesh/pilot/internal/view/registration"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -59,12 +57,6 @@ type Settings struct {
 	// MinInterval is the minimum time between two commits. The first commit after a pause is not delayed.
 	MinInterval time.Duration
 	Log         *slog.Logger
-	// Versions is true if View.Versions is used.
-	Versions bool
-	// Addresses is true if View.Addresses is used.
-	Addresses bool
-	// Registrations is true if View.Registrations is used.
-	Registrations bool
 	// Refused, if set, is called for each proxy that claims another identity than it has proved.
 	Refused func(ctx context.Context, reason error)
 	// Visits, if set, logs which proxies come and go.
@@ -101,6 +93,8 @@ type Loop struct {
 	// synced is closed when every source has listed everything.
 	synced chan struct{}
 	queue  *queue
+	// kept start to observe what Keep keeps, and return a function that ends it.
+	kept []func() (release func())
 	// next is the number of the last connection.
 	next atomic.Uint64
 
@@ -112,15 +106,10 @@ type Loop struct {
 	classes map[proxy.Class]*class
 	// moved, answers and changed are what the graph has published and the loop has not delivered: classes of connections,
 	// answers to wants, and states of classes.
-	moved         []move
-	answers       []newAnswer
-	changed       []*class
-	problems      state.Problems
-	versions      classes.Versions
-	addresses     allocation.Changes
-	registrations registration.Map
-	// registered has a token after registrations has changed.
-	registered chan struct{}
+	moved    []move
+	answers  []newAnswer
+	changed  []*class
+	problems state.Problems
 
 	faults     faults
 	rejections *rejectionIndex
@@ -136,7 +125,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 	}
 	return &Loop{
 		settings: s, tables: tables, graph: graph, queries: q,
-		synced: make(chan struct{}), queue: newQueue(), registered: make(chan struct{}, 1),
+		synced: make(chan struct{}), queue: newQueue(),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
 		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[connected.FaultKey][]query.ID)}, rejections: newRejectionIndex(), shared: shared{},
 	}
@@ -145,20 +134,17 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 // Apply implements source.Sink. It queues a batch and never blocks. The last event of each object is never lost.
 func (l *Loop) Apply(b source.Batch) { l.queue.apply(b) }
 
+// Queries returns the queries of the control plane.
+func (l *Loop) Queries() *classes.Queries { return l.queries }
+
 // Synced is closed once every source has listed everything and the result is committed.
 func (l *Loop) Synced() <-chan struct{} { return l.synced }
 
 // Run runs the loop until ctx is cancelled. It must be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.queries.Problems.Observe(classes.All{}, func(all state.Problems) { l.problems = all })()
-	if l.settings.Versions {
-		defer l.queries.Versions.Observe(classes.All{}, func(all classes.Versions) { l.versions = all })()
-	}
-	if l.settings.Addresses {
-		defer l.queries.Addresses.Observe(allocation.All{}, func(all allocation.Changes) { l.addresses = all })()
-	}
-	if l.settings.Registrations {
-		defer l.queries.Registrations.Observe(registration.All{}, l.setRegistrations)()
+	for _, observe := range l.kept {
+		defer observe()()
 	}
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
@@ -313,12 +299,6 @@ type View struct {
 	Graph    *query.Graph
 	Queries  *classes.Queries
 	Problems state.Problems
-	// Versions are the versions of the objects of clusters; empty unless Settings.Versions is set.
-	Versions classes.Versions
-	// Addresses are the changes of allocated addresses that are to be written; empty unless Settings.Addresses is set.
-	Addresses allocation.Changes
-	// Registrations are the facts about WorkloadEntries that are made for proxies; empty unless Settings.Registrations is set.
-	Registrations registration.Map
 	// Classes is the number of streams by class.
 	Classes map[proxy.Class]int
 	states  func(proxy.Class) *resource.State
@@ -355,7 +335,7 @@ func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 	failed := true
 	j := &job{after: func() {
 		defer close(done)
-		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Versions: l.versions, Addresses: l.addresses, Registrations: l.registrations, Classes: make(map[proxy.Class]int)}
+		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Classes: make(map[proxy.Class]int)}
 		for key, c := range l.classes {
 			v.Classes[key] = len(c.conns)
 		}

@@ -38,9 +38,15 @@ const (
 
 // Writer writes addresses.
 type Writer struct {
-	Mesh   loop.Inspector
-	Target Target
-	Log    *slog.Logger
+	mesh    *loop.Loop
+	changes *loop.Kept[allocation.Changes]
+	target  Target
+	log     *slog.Logger
+}
+
+// New returns a writer of the addresses of a mesh whose loop does not run yet.
+func New(mesh *loop.Loop, target Target, log *slog.Logger) *Writer {
+	return &Writer{mesh, loop.Keep(mesh, mesh.Queries().Addresses.Observe, allocation.All{}), target, log}
 }
 
 // attempt is a change that this writer has tried to write.
@@ -69,7 +75,7 @@ func (w *Writer) Run(ctx context.Context) {
 
 // look returns the changes that are to be written.
 func (w *Writer) look(ctx context.Context) (allocation.Changes, error) {
-	return loop.Look(ctx, w.Mesh, func(v *loop.View) allocation.Changes { return v.Addresses })
+	return loop.Look(ctx, w.mesh, w.changes.In)
 }
 
 // write writes some changes that it has not written just now.
@@ -88,12 +94,12 @@ func (w *Writer) write(ctx context.Context, changes allocation.Changes, attempts
 		next.next = now.Add(next.pause)
 		attempts[c.Key] = next
 		if len(c.Full) > 0 {
-			w.Log.Warn("hosts have no address of their own, because the range of allocated addresses is used up; name addresses in spec.addresses, or set larger ranges",
+			w.log.Warn("hosts have no address of their own, because the range of allocated addresses is used up; name addresses in spec.addresses, or set larger ranges",
 				"object", c.Key.String(), "hosts", strings.Join(c.Full, ", "))
 		}
 		written++
-		if err := w.Target.WriteAddresses(ctx, c.Key, c.Has, c.Want); err != nil && ctx.Err() == nil {
-			w.Log.Warn("the addresses of an object cannot be written; it is tried again", "object", c.Key.String(), "error", err)
+		if err := w.target.WriteAddresses(ctx, c.Key, c.Has, c.Want); err != nil && ctx.Err() == nil {
+			w.log.Warn("the addresses of an object cannot be written; it is tried again", "object", c.Key.String(), "error", err)
 		}
 	}
 	for k := range attempts {

@@ -28,12 +28,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/registration"
 )
 
-// Mesh is the state of the control plane. *loop.Loop implements it.
-type Mesh interface {
-	loop.Inspector
-	Registered() <-chan struct{}
-}
-
 // Live is a WorkloadEntry as the API server has it.
 type Live struct {
 	// Exists is false if there is none. Registered.Group is empty if no control plane has made it.
@@ -50,7 +44,8 @@ type Target interface {
 
 // Options of a registrar.
 type Options struct {
-	Mesh   Mesh
+	// Mesh is a loop that does not run yet.
+	Mesh   *loop.Loop
 	Target Target
 	// Sink receives the problems of entries that cannot be written.
 	Sink source.Sink
@@ -73,6 +68,7 @@ const (
 // Registrar registers proxies.
 type Registrar struct {
 	o     Options
+	kept  *loop.Kept[registration.Map]
 	start time.Time
 	// leading is since when this replica is the leader, in Unix nanoseconds; 0 if it is not. turned has a token after it has changed.
 	leading atomic.Int64
@@ -98,7 +94,7 @@ type due struct {
 // New returns a registrar.
 func New(o Options) *Registrar {
 	o.Orphan = cmp.Or(o.Orphan, defaultOrphan)
-	return &Registrar{o: o, start: time.Now(), turned: make(chan struct{}, 1), due: map[api.Key]*due{}, problems: map[api.Key]api.Problem{}}
+	return &Registrar{o: o, kept: loop.Keep(o.Mesh, o.Mesh.Queries().Registrations.Observe, registration.All{}), start: time.Now(), turned: make(chan struct{}, 1), due: map[api.Key]*due{}, problems: map[api.Key]api.Problem{}}
 }
 
 // SourceName is the name of the source of the problems that the registrar reports.
@@ -128,7 +124,7 @@ func (r *Registrar) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-alarm.C:
-		case <-r.o.Mesh.Registered():
+		case <-r.kept.Changed():
 		case <-r.turned:
 			for _, f := range r.known.All() {
 				r.touch(f.Key)
@@ -157,7 +153,7 @@ func (r *Registrar) look(ctx context.Context) error {
 		_, isPod := v.Tables.Kube.Pods.Peek(api.Key{
 			Kind: kube.KindPod, Namespace: v.Tables.ControlNamespace(), Name: r.o.Self, Cluster: v.Tables.ClusterID(),
 		})
-		return seen{v.Registrations, isPod}
+		return seen{r.kept.In(v), isPod}
 	})
 	if err != nil {
 		return err

@@ -25,7 +25,8 @@ type Target interface {
 
 // Options of a writer.
 type Options struct {
-	Mesh    loop.Inspector
+	// Mesh is a loop that does not run yet.
+	Mesh    *loop.Loop
 	Streams server.Lister
 	Target  Target
 	Log     *slog.Logger
@@ -45,6 +46,7 @@ const (
 // Writer writes statuses.
 type Writer struct {
 	o        Options
+	kept     *loop.Kept[class.Versions]
 	problems state.Problems
 	versions class.Versions
 	// due are the objects whose status is to be looked at.
@@ -82,7 +84,9 @@ func factsAbout(v *loop.View, streams []server.Status, k api.Key) (facts, bool) 
 }
 
 // New returns a writer.
-func New(o Options) *Writer { return &Writer{o: o} }
+func New(o Options) *Writer {
+	return &Writer{o: o, kept: loop.Keep(o.Mesh, o.Mesh.Queries().Versions.Observe, class.All{})}
+}
 
 // Run writes statuses until ctx ends. It starts from nothing each time it is called: another replica may have written since the last call.
 func (w *Writer) Run(ctx context.Context) {
@@ -115,7 +119,7 @@ func (w *Writer) look(ctx context.Context) ([]facts, error) {
 	now := time.Now()
 	list := w.next(now)
 	s, err := loop.Look(ctx, w.o.Mesh, func(v *loop.View) seen {
-		s := seen{problems: v.Problems, versions: v.Versions}
+		s := seen{problems: v.Problems, versions: w.kept.In(v)}
 		for _, k := range list {
 			if f, ok := factsAbout(v, streams, k); ok {
 				s.facts = append(s.facts, f)

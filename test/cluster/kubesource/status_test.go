@@ -52,19 +52,17 @@ func (p *place) replica() *replica {
 	p.must(err)
 	tables := state.New(state.Options{ClusterID: clusterID, Sources: []string{src.Name()}, ControlNamespace: p.namespace})
 	graph := query.New(tables.DB, query.Options{Strict: true})
-	r.loop = loop.New(tables, graph, class.Define(graph, tables), loop.Settings{
-		Sources: []string{src.Name()}, Versions: true, Addresses: true, Registrations: true, Log: r.log,
-	})
+	r.loop = loop.New(tables, graph, class.Define(graph, tables), loop.Settings{Sources: []string{src.Name()}, Log: r.log})
 	target, err := pilotcluster.NewStatuses(account)
 	p.must(err)
 	r.writer = status.New(status.Options{Mesh: r.loop, Streams: server.New(r.loop, server.Options{}), Target: target, Log: r.log})
-	all, err := pilotcluster.NewEntries(account)
+	registered, err := pilotcluster.NewEntries(account)
 	p.must(err)
 	r.identity = fmt.Sprintf("%s-%d", p.namespace, replicas.Add(1))
 	r.register = entries.New(entries.Options{
-		Mesh: r.loop, Target: all, Sink: r.loop, Self: r.identity, Grace: 2 * time.Second, Orphan: 3 * time.Second, Log: r.log,
+		Mesh: r.loop, Target: registered, Sink: r.loop, Self: r.identity, Grace: 2 * time.Second, Orphan: 3 * time.Second, Log: r.log,
 	})
-	r.addresses = &addresses.Writer{Mesh: r.loop, Target: target, Log: r.log}
+	r.addresses = addresses.New(r.loop, target, r.log)
 	p.background(func(ctx context.Context) { _ = r.loop.Run(ctx) })
 	p.background(func(ctx context.Context) { _ = src.Run(ctx, counting{r.loop, &r.events}) })
 	select {

@@ -3,7 +3,6 @@ package loop
 import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/state/connected"
-	"github.com/pilotmesh/pilot/internal/view/registration"
 )
 
 // Health implements server.Attachment. The health of the application becomes a row. A later report replaces one that still waits.
@@ -23,15 +22,4 @@ func (c *Connection) Health(healthy bool, message string) {
 		*work = now
 		return 1
 	})
-}
-
-// Registered has a token after the registrations that Inspect shows have changed. It is for one reader.
-func (l *Loop) Registered() <-chan struct{} { return l.registered }
-
-func (l *Loop) setRegistrations(all registration.Map) {
-	l.registrations = all
-	select {
-	case l.registered <- struct{}{}:
-	default: // the reader has not looked at an earlier change yet
-	}
 }
