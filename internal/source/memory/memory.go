@@ -47,14 +47,22 @@ func (s *Source) Name() string { return s.name }
 
 // Tx collects the changes of an Update. It is valid only while the function that got it runs.
 type Tx struct {
-	writes map[api.Key]*api.Object // nil values are deletions
-	mesh   *meshconfig.MeshConfig
+	writes  map[api.Key]*api.Object // nil values are deletions
+	refused map[api.Key][]api.Problem
+	mesh    *meshconfig.MeshConfig
+}
+
+// Refuse keeps the last valid version of an object whose new version is refused, and reports why. Where there is none, denying takes its
+// place, unless it is nil: an access policy that cannot be read must not open what it was to close.
+func (t *Tx) Refuse(k api.Key, problems []api.Problem, denying *api.Object) {
+	t.writes[k], t.refused[k] = denying, problems
 }
 
 // Set adds or replaces objects, which Seal or Decode must have returned. The last of several writes to one key counts.
 func (t *Tx) Set(objects ...*api.Object) {
 	for _, o := range objects {
 		t.writes[o.Key] = o
+		delete(t.refused, o.Key)
 	}
 }
 
@@ -62,6 +70,7 @@ func (t *Tx) Set(objects ...*api.Object) {
 func (t *Tx) Delete(keys ...api.Key) {
 	for _, k := range keys {
 		t.writes[k] = nil
+		delete(t.refused, k)
 	}
 }
 
@@ -71,7 +80,7 @@ func (t *Tx) Mesh(m *meshconfig.MeshConfig) { t.mesh = m }
 // Update applies all changes of fn as one batch. It returns the problems of the objects that fn has set; objects with an Error
 // were not applied. fn must not call methods of the source.
 func (s *Source) Update(fn func(*Tx)) []api.Problem {
-	t := &Tx{writes: map[api.Key]*api.Object{}}
+	t := &Tx{writes: map[api.Key]*api.Object{}, refused: map[api.Key][]api.Problem{}}
 	fn(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,12 +89,13 @@ func (s *Source) Update(fn func(*Tx)) []api.Problem {
 	changed := false
 	for _, key := range slices.SortedFunc(maps.Keys(t.writes), api.Key.Compare) {
 		o := t.writes[key]
-		problems := check(o)
+		problems := append(t.refused[key], check(o)...)
 		found = append(found, problems...)
 		changed = s.report(key, problems) || changed
 		old := s.objects[key]
+		standsIn := t.refused[key] != nil && o != nil && old == nil
 		switch {
-		case api.Failed(problems): // the last good version stays
+		case api.Failed(problems) && !standsIn: // the last good version stays
 		case o == nil && old != nil:
 			delete(s.objects, key)
 			events = append(events, source.Event{Key: key})
