@@ -2,7 +2,7 @@
 //
 // A Mesh is the control plane of pilot-discovery, with the same engine and the same resources for the same configuration. It reads no files, no
 // cluster and no environment: the program hands it YAML documents of the kinds that pilot-discovery reads from files, and it serves
-// xDS without TLS on a listener of the program, so who may connect there is the program's decision. It has no certificate authority, no debug
+// xDS without TLS on a listener of the program, so the program decides which clients may connect. It has no certificate authority, no debug
 // pages, and does not fetch key sets or Secrets.
 //
 // Invariants: One call of Apply or Delete is one change of the mesh. An object that is refused leaves its last good version in force.
@@ -58,7 +58,7 @@ type Mesh struct {
 	log    *slog.Logger
 }
 
-// New returns a mesh without objects. The error says what is wrong with the mesh configuration.
+// New returns a mesh without objects. The error names the mistakes in the mesh configuration.
 func New(o Options) (*Mesh, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -117,7 +117,7 @@ type Problem struct {
 	Severity, Code string
 	// Field is the field of the object in question; empty for the whole object.
 	Field string
-	// Text says what is wrong and what to do.
+	// Text names the mistake and the remedy.
 	Text string
 }
 

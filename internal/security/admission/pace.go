@@ -19,7 +19,7 @@ const (
 	maxAddresses = 10_000
 )
 
-// ErrPaced refuses a connection of an address of which too many connections wait.
+// ErrPaced refuses a connection because too many connections of its address wait.
 var ErrPaced = errors.New("too many callers at this address have been refused, and too many of its connections wait")
 
 // Pace delays the TLS handshakes of addresses whose callers are refused again and again. A handshake costs the server far more than the

@@ -53,7 +53,7 @@ type Tx struct {
 }
 
 // Refuse keeps the last valid version of an object whose new version is refused, and reports why. Where there is none, denying takes its
-// place, unless it is nil: an access policy that cannot be read must not open what it was to close.
+// place, unless it is nil: a workload whose access policy cannot be read must stay closed.
 func (t *Tx) Refuse(k api.Key, problems []api.Problem, denying *api.Object) {
 	t.writes[k], t.refused[k] = denying, problems
 }
