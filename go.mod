@@ -6,6 +6,7 @@ toolchain go1.27.4
 
 require (
 	github.com/RoaringBitmap/roaring/v2 v2.30.0
+	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/fsnotify/fsnotify v1.10.1

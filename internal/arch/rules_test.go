@@ -46,7 +46,7 @@ var flow = []struct{ pkg, imports string }{
 	{"source/kept", "api engine/omap run/statefile"},
 	{"source/folder", "api api/kube run/filewatch security/credential source"},
 	{"source/object", "api api/kube engine/intern mesh"},
-	{"source/...", "api api/kube engine/intern engine/omap mesh run run/links security/credential source source/kept source/object"},
+	{"source/...", "api api/kube engine/intern engine/omap mesh run run/links run/retry security/credential source source/kept source/object"},
 	{"state/connected", "api api/rejection engine/omap engine/store proxy"},
 	{"state/settings", "api api/gateway engine/intern engine/store mesh security/compliance"},
 	{"state", "api api/gateway api/ingress api/kube engine/intern engine/omap engine/store mesh security/compliance source state/..."},
@@ -90,7 +90,7 @@ var flow = []struct{ pkg, imports string }{
 	{"agent/capture/settings", ""},
 	{"agent/capture/rules", "agent/capture/settings"},
 	{"agent/capture/...", "agent/capture/rules agent/capture/settings"},
-	{"agent/...", "agent/... api/document config config/logging config/variables engine/omap mesh run run/filewatch run/links run/safedial security/ca security/compliance security/credential xds/envoy xds/nds"},
+	{"agent/...", "agent/... api/document config config/logging config/variables engine/omap mesh run run/... security/ca security/compliance security/credential xds/envoy xds/nds"},
 	{"arch", ""},
 	// Only tests import it: no other row names it.
 	{"meshtest", "ads/... api api/kube engine/omap engine/query engine/store explain/... loop mesh proxy source state/... xds/..."},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/xds/nds"
 )
 
@@ -85,19 +85,19 @@ func (s *Subscriber) restore() {
 
 // Run keeps a stream until ctx is cancelled. While there is none, the last table stays in force.
 func (s *Subscriber) Run(ctx context.Context) error {
-	for retry := firstRetry; ctx.Err() == nil; {
+	for pauses := retry.Pauses(firstRetry, lastRetry); ctx.Err() == nil; {
 		s.received = false
 		err := s.stream(ctx)
 		s.proxy.connected.Store(false)
 		if s.received {
-			retry = firstRetry
+			pauses.Reset()
 		}
-		s.log.Debug("the names of the mesh are not followed; the last ones stay in force", "error", err, "retry", retry)
+		pause := pauses.NextBackOff()
+		s.log.Debug("the names of the mesh are not followed; the last ones stay in force", "error", err, "retry", pause)
 		select {
-		case <-time.After(retry/2 + rand.N(retry)): // agents that lost the same control plane come back one by one
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
-		retry = min(2*retry, lastRetry)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
+	"github.com/pilotmesh/pilot/internal/run/retry"
 )
 
 // appliedURL is the type of the requests that report to the control plane which resources Envoy has received and does not use yet. The names of the
@@ -105,11 +106,11 @@ func (a *applied) follow(ctx context.Context) {
 
 // watch is the goroutine of follow.
 func (a *applied) watch(ctx context.Context) {
-	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
+	for pauses := retry.Pauses(firstAsk, lastAsk); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(pauses.NextBackOff()):
 		}
 		if !a.again(ctx) {
 			return

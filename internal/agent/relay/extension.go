@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/extension"
 	"github.com/pilotmesh/pilot/internal/agent/wasm"
+	"github.com/pilotmesh/pilot/internal/run/retry"
 )
 
 // Modules fetches the modules of Wasm filters.
@@ -115,21 +115,23 @@ func (e *extensions) stop() {
 
 // run handles responses, and requests modules again that could not be fetched, until the stream ends.
 func (e *extensions) run() {
-	pause := e.shortest
+	pauses := retry.Pauses(e.shortest, lastFetch)
+	pause := pauses.NextBackOff()
 	for {
 		var retry <-chan time.Time
 		if e.lacking() {
-			retry = time.After(pause/2 + rand.N(pause)) // so that agents without the same module do not all ask at once
+			retry = time.After(pause)
 		}
 		var err error
 		select {
 		case <-e.ctx.Done():
 			return
 		case w := <-e.queue:
-			pause = e.shortest
+			pauses.Reset()
+			pause = pauses.NextBackOff()
 			err = e.handle(w)
 		case <-retry:
-			pause = min(2*pause, lastFetch)
+			pause = pauses.NextBackOff()
 			err = e.retry()
 		}
 		if err != nil {

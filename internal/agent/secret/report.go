@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/run/retry"
 )
 
 const (
@@ -61,9 +63,9 @@ func problems(v *View) map[string]string {
 
 // Run reports until ctx is cancelled. It retries if the control plane cannot be reached; Envoy's own stream shows that problem.
 func (r *Reporter) Run(ctx context.Context) error {
-	for retry := firstRetry; ctx.Err() == nil; {
+	for pauses := retry.Pauses(firstRetry, lastRetry); ctx.Err() == nil; {
 		if v := r.board.View(); len(problems(v)) == 0 {
-			retry = firstRetry
+			pauses.Reset()
 			select {
 			case <-v.Next:
 			case <-ctx.Done():
@@ -74,12 +76,12 @@ func (r *Reporter) Run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		r.log.Debug("missing secrets cannot be reported to the control plane", "error", err, "retry", retry)
+		pause := pauses.NextBackOff()
+		r.log.Debug("missing secrets cannot be reported to the control plane", "error", err, "retry", pause)
 		select {
-		case <-time.After(retry):
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
-		retry = min(2*retry, lastRetry)
 	}
 	return nil
 }

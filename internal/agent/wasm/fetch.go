@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/run/safedial"
 )
 
@@ -28,7 +28,8 @@ const longestPause = 10 * time.Second
 
 // fetch fetches a module, with several attempts if another one may succeed.
 func (c *Cache) fetch(ctx context.Context, r reference, m Module) (string, error) {
-	for attempt, pause := 0, c.pause; ; attempt, pause = attempt+1, min(2*pause, longestPause) {
+	pauses := retry.Pauses(c.pause, longestPause)
+	for attempt := 0; ; attempt++ {
 		path, err := c.try(ctx, r, m)
 		if err == nil {
 			return path, nil
@@ -39,7 +40,7 @@ func (c *Cache) fetch(ctx context.Context, r reference, m Module) (string, error
 		}
 		c.o.Log.Debug("a Wasm module is asked for again", "from", Shown(m.URL), "error", err)
 		select {
-		case <-time.After(pause/2 + rand.N(pause)): // so that agents without the same module do not all ask at once
+		case <-time.After(pauses.NextBackOff()):
 		case <-ctx.Done():
 			return "", err
 		}

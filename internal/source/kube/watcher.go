@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/run/retry"
 )
 
 // watcher lists and watches one kind for as long as its context lives.
@@ -59,7 +59,7 @@ func (r *run) watch(t *table, versions ...resource) *watcher {
 // run lists and watches until ctx is cancelled. After a failure it pauses, first shortly, then longer.
 func (w *watcher) run(ctx context.Context) {
 	timing := w.r.timing
-	pause := timing.firstPause
+	pauses := retry.Pauses(timing.firstPause, timing.longestPause)
 	var reflector *cache.Reflector
 	quorum := false
 	for ctx.Err() == nil {
@@ -77,7 +77,7 @@ func (w *watcher) run(ctx context.Context) {
 			return
 		}
 		if time.Since(began) >= timing.settled {
-			pause = timing.firstPause
+			pauses.Reset()
 		}
 		another := w.judge(err)
 		doubted := w.doubted()
@@ -92,9 +92,8 @@ func (w *watcher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.hurry:
-			pause = timing.firstPause
-		case <-time.After(pause/2 + rand.N(pause)):
-			pause = min(2*pause, timing.longestPause)
+			pauses.Reset()
+		case <-time.After(pauses.NextBackOff()):
 		}
 	}
 }
