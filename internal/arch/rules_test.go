@@ -152,12 +152,13 @@ var goroutines = map[string]string{
 	"controller/permission": "one request per service account, a few at a time, which are waited for",
 	"controller/keys":       "one fetch per key set, a few at a time, which are waited for",
 	"source/remote":         "one source per remote cluster, which comes and goes with its Secret",
+	"agent/upstream":        "the receiving half of a stream, which is waited for",
 	"agent/secret":          "the sending half of a stream, and the request to the certificate authority",
 	"agent/scrape":          "one request per target, which are waited for",
 	"agent/lastgood":        "one write of changes at a time, which is waited for no longer than a second",
 	"agent/relay":           "the sending half of a stream, what the agent itself reports on it, and questions to Envoy while something is warming",
 	"agent/wasm":            "one per fetch, a few at a time, which are waited for",
-	"agent/dns":             "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
+	"agent/dns":             "the DNS servers, and a query to each server, which are waited for",
 	"agent/disk":            "one per read of a file, which is waited for as long as its file system answers",
 }
 

@@ -67,8 +67,8 @@ func query(t testing.TB, p *Proxy, network string, q *dns.Msg) *dns.Msg {
 	return a
 }
 
-// upstream serves a handler at an address of its own, over UDP and TCP.
-func upstream(t testing.TB, h dns.HandlerFunc) netip.AddrPort {
+// upstreamServer serves a handler at an address of its own, over UDP and TCP.
+func upstreamServer(t testing.TB, h dns.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,7 +131,7 @@ func deadEnd(t testing.TB) netip.AddrPort {
 
 // TestForward: a query for a name outside the mesh is passed on, over UDP and TCP, and the answer is for the question.
 func TestForward(t *testing.T) {
-	p := newProxy(t, tableOf(t, names()...), upstream(t, somebody("198.51.100.7")))
+	p := newProxy(t, tableOf(t, names()...), upstreamServer(t, somebody("198.51.100.7")))
 	for _, network := range []string{"udp", "tcp"} {
 		if got := show(query(t, p, network, question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
 			t.Errorf("%s: %s", network, got)
@@ -147,7 +147,7 @@ func TestForward(t *testing.T) {
 
 // TestUnknownYet: before the control plane has sent any name, no answer is NXDOMAIN, and other names are resolved.
 func TestUnknownYet(t *testing.T) {
-	p := newProxy(t, nil, upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+	p := newProxy(t, nil, upstreamServer(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		if q.Question[0].Name == "known.example.org." {
 			somebody("198.51.100.7")(w, q)
 			return
@@ -168,7 +168,7 @@ func TestUnknownYet(t *testing.T) {
 // another server is requested again over TCP.
 func TestCutOff(t *testing.T) {
 	var overTCP atomic.Int32
-	p := newProxy(t, tableOf(t, "many.example.com "+strings.Join(many(), " ")), upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+	p := newProxy(t, tableOf(t, "many.example.com "+strings.Join(many(), " ")), upstreamServer(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		a := with(q, many()...)
 		if w.RemoteAddr().Network() == "udp" {
 			a.Truncate(dns.MinMsgSize)
@@ -205,7 +205,7 @@ func TestCutOff(t *testing.T) {
 
 // TestDeadServer: another server is asked when one does not answer, and the one that answers is asked first from then on.
 func TestDeadServer(t *testing.T) {
-	p := newProxy(t, tableOf(t), deadEnd(t), upstream(t, somebody("198.51.100.7")))
+	p := newProxy(t, tableOf(t), deadEnd(t), upstreamServer(t, somebody("198.51.100.7")))
 	for i := range 3 {
 		begin := time.Now()
 		if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
@@ -223,11 +223,11 @@ func TestDeadServer(t *testing.T) {
 // TestFailingServer: the next one is queried at once, and if all fail the client gets SERVFAIL.
 func TestFailingServer(t *testing.T) {
 	failing := func(w dns.ResponseWriter, q *dns.Msg) { send(w, new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)) }
-	p := newProxy(t, tableOf(t), upstream(t, failing), upstream(t, somebody("198.51.100.7")))
+	p := newProxy(t, tableOf(t), upstreamServer(t, failing), upstreamServer(t, somebody("198.51.100.7")))
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
 		t.Error(got)
 	}
-	p = newProxy(t, tableOf(t), upstream(t, failing), upstream(t, failing))
+	p = newProxy(t, tableOf(t), upstreamServer(t, failing), upstreamServer(t, failing))
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "SERVFAIL" {
 		t.Error(got)
 	}
@@ -259,7 +259,7 @@ func TestParallel(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.table.Store(tableOf(t))
-	p.resolver.Store(&resolver{servers: []netip.AddrPort{deadEnd(t), deadEnd(t), upstream(t, somebody("198.51.100.7"))}})
+	p.resolver.Store(&resolver{servers: []netip.AddrPort{deadEnd(t), deadEnd(t), upstreamServer(t, somebody("198.51.100.7"))}})
 	serve(t, p)
 	begin := time.Now()
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" || p.metrics.upstream.Load() != 3 {
@@ -271,7 +271,7 @@ func TestParallel(t *testing.T) {
 func TestPoison(t *testing.T) {
 	ports := map[string]bool{}
 	ids := map[uint16]bool{}
-	p := newProxy(t, tableOf(t), upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+	p := newProxy(t, tableOf(t), upstreamServer(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		ports[w.RemoteAddr().String()], ids[q.Id] = true, true
 		bad := with(q, "203.0.113.66")
 		bad.Id++
@@ -311,7 +311,7 @@ func TestLoop(t *testing.T) {
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "SERVFAIL" || p.metrics.upstream.Load() != 1 || p.metrics.looped.Load() != 1 {
 		t.Errorf("%s, %d queries, %d loops", got, p.metrics.upstream.Load(), p.metrics.looped.Load())
 	}
-	around := upstream(t, func(w dns.ResponseWriter, q *dns.Msg) {
+	around := upstreamServer(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		c := dns.Client{Timeout: 5 * time.Second}
 		a, _, err := c.Exchange(q, p.own[0].String())
 		if err != nil {
@@ -327,7 +327,7 @@ func TestLoop(t *testing.T) {
 		t.Errorf("%d queries were passed on", n)
 	}
 	await(t, "all queries to end", func() bool { return len(p.forward.slots) == 0 })
-	p.resolver.Store(&resolver{servers: []netip.AddrPort{upstream(t, somebody("198.51.100.7"))}})
+	p.resolver.Store(&resolver{servers: []netip.AddrPort{upstreamServer(t, somebody("198.51.100.7"))}})
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
 		t.Errorf("afterwards: %s", got)
 	}

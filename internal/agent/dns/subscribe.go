@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,16 +11,14 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/agent/upstream"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/xds/nds"
 )
 
 const (
-	// agentRole replaces the proxy's role in the node id of the agent's own stream.
-	agentRole = "agent"
 	// Shortest and longest pause between attempts to reach the control plane.
 	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 	// silence is how long no response must arrive for the first table to be complete: the table is sent in several parts, which follow each
@@ -57,11 +54,7 @@ type Kept interface {
 // NewSubscriber returns the subscriber of a proxy. dial opens a connection to the control plane, and node is Envoy's node. The kept names
 // are in force at once if they are complete.
 func NewSubscriber(p *Proxy, dial func() (*grpc.ClientConn, error), node *corev3.Node, kept Kept, log *slog.Logger) *Subscriber {
-	node = proto.CloneOf(node)
-	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
-		node.Id = agentRole + "~" + rest
-	}
-	s := &Subscriber{proxy: p, dial: dial, node: node, kept: kept, log: log, table: &Table{}}
+	s := &Subscriber{proxy: p, dial: dial, node: upstream.AgentNode(node), kept: kept, log: log, table: &Table{}}
 	s.restore()
 	return s
 }
@@ -104,49 +97,21 @@ func (s *Subscriber) Run(ctx context.Context) error {
 
 // stream follows the names on one stream until it ends.
 func (s *Subscriber) stream(ctx context.Context) error {
-	conn, err := s.dial()
+	stream, err := upstream.OpenStream(ctx, s.dial, grpc.MaxCallRecvMsgSize(maxMessage))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	responses, ended := make(chan *discoveryv3.DeltaDiscoveryResponse), make(chan error, 1)
-	defer func() {
-		cancel()
-		_ = conn.Close() // nothing is buffered
-		<-ended          //nolint:errcheck // why it ended is known by now
-	}()
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(maxMessage))
-	if err == nil {
-		err = stream.Send(&discoveryv3.DeltaDiscoveryRequest{
-			Node: s.node, TypeUrl: nds.URL, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: s.table.versions(),
-		})
-	}
-	if err != nil {
-		ended <- nil
+	defer stream.Close()
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{
+		Node: s.node, TypeUrl: nds.URL, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: s.table.versions(),
+	}); err != nil {
 		return err
 	}
-	go func() {
-		defer close(ended)
-		for {
-			m, err := stream.Recv()
-			if err != nil {
-				ended <- err
-				return
-			}
-			select {
-			case responses <- m:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return s.receive(ctx, stream, responses, ended)
+	return s.receive(ctx, stream)
 }
 
 // receive takes responses until the stream ends.
-func (s *Subscriber) receive(ctx context.Context, stream interface {
-	Send(*discoveryv3.DeltaDiscoveryRequest) error
-}, responses <-chan *discoveryv3.DeltaDiscoveryResponse, ended <-chan error) error {
+func (s *Subscriber) receive(ctx context.Context, stream *upstream.Stream) error {
 	quiet := time.NewTimer(silence)
 	quiet.Stop()
 	defer quiet.Stop()
@@ -155,9 +120,9 @@ func (s *Subscriber) receive(ctx context.Context, stream interface {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-ended:
+		case err := <-stream.Ended:
 			return err
-		case m := <-responses:
+		case m := <-stream.Responses:
 			if err := stream.Send(s.take(m)); err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -13,14 +12,12 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/agent/upstream"
 	"github.com/pilotmesh/pilot/internal/run/retry"
 )
 
 const (
-	// agentRole replaces the proxy's role in the node id of the agent's own stream.
-	agentRole = "agent"
 	// Shortest and longest backoff between attempts to reach the control plane.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 )
@@ -37,11 +34,7 @@ type Reporter struct {
 
 // NewReporter returns a reporter for the agent of a proxy. dial opens a connection to the control plane.
 func NewReporter(board *Board, dial func() (*grpc.ClientConn, error), proxy *corev3.Node, log *slog.Logger) *Reporter {
-	node := proto.CloneOf(proxy)
-	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
-		node.Id = agentRole + "~" + rest
-	}
-	return &Reporter{board: board, dial: dial, node: node, log: log}
+	return &Reporter{board: board, dial: dial, node: upstream.AgentNode(proxy), log: log}
 }
 
 // problems returns, by name, why secrets cannot be served, or why a newer version cannot.
@@ -88,37 +81,11 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // stream reports on one stream until nothing is left to report. The end of the stream withdraws all reports.
 func (r *Reporter) stream(ctx context.Context) error {
-	conn, err := r.dial()
+	s, err := upstream.OpenStream(ctx, r.dial)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	responses, failed := make(chan *discoveryv3.DeltaDiscoveryResponse), make(chan error, 1)
-	defer func() {
-		cancel()
-		_ = conn.Close() // nothing is buffered
-		<-failed         //nolint:errcheck // why it ended is known by now
-	}()
-	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	if err != nil {
-		failed <- nil
-		return err
-	}
-	go func() {
-		defer close(failed)
-		for {
-			m, err := s.Recv()
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case responses <- m:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	defer s.Close()
 	told := report{node: r.node, told: map[string]string{}}
 	for {
 		v := r.board.View()
@@ -133,11 +100,11 @@ func (r *Reporter) stream(ctx context.Context) error {
 		}
 		select {
 		case <-v.Next:
-		case m := <-responses:
+		case m := <-s.Responses:
 			if err := s.Send(told.answer(m, now)); err != nil {
 				return err
 			}
-		case err := <-failed: // which is closed by now, or soon
+		case err := <-s.Ended:
 			return err
 		}
 	}

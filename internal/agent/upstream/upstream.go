@@ -5,7 +5,7 @@
 // before it expires, and appears in no log or error. A certificate that the server does not accept is not shown to it again, by no caller, as long
 // as the token is accepted.
 //
-// Goroutines: gRPC starts and ends them.
+// Goroutines: gRPC starts and ends its own; a Stream has one that receives, until Close.
 package upstream
 
 import (
