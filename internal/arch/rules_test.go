@@ -17,7 +17,7 @@ var flow = []struct{ pkg, imports string }{
 	{"run/filewatch", "run/links"},
 	{"run/...", ""},
 	// Identities of callers, and certificates.
-	{"security/identity", "run/statefile"},
+	{"security/identity", "run/fetch run/statefile"},
 	{"security/credential", ""},
 	{"security/compliance", ""},
 	{"security/admission", "security/identity"},
@@ -77,7 +77,7 @@ var flow = []struct{ pkg, imports string }{
 	// What queries want, done outside.
 	{"controller/fair", ""},
 	{"controller/addresses", "api engine/omap loop view/allocation"},
-	{"controller/keys", "api controller/fair engine/omap loop run/safedial source state/..."},
+	{"controller/keys", "api controller/fair engine/omap loop run/fetch run/safedial source state/..."},
 	{"controller/permission", "api api/kube controller/fair engine/omap loop source state/... xds/resource xds/secret"},
 	{"controller/entries", "api api/kube engine/omap loop source state/... view/registration"},
 	{"controller/status", "ads/server api engine/omap explain/live loop state/... xds/class"},

@@ -13,11 +13,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/pilotmesh/pilot/internal/run/fetch"
 )
 
 // Cloud is a cloud with a metadata service for its machines. Its text is a value of CLOUD_PLATFORM.
@@ -98,19 +99,9 @@ func (s service) get(ctx context.Context, method, path, header, value string) ([
 		return nil, err
 	}
 	req.Header.Set(header, value)
-	resp, err := s.client.Do(req)
+	body, err := fetch.Body(s.client, req, maxAnswer)
 	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s %s: %s", method, path, resp.Status)
-	case len(body) > maxAnswer:
-		return nil, fmt.Errorf("%s %s: the answer is larger than %d bytes", method, path, maxAnswer)
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return body, nil
 }

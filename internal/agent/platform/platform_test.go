@@ -118,14 +118,14 @@ func TestNoAnswer(t *testing.T) {
 		routes map[string]string
 		want   string
 	}{
-		{Amazon, nil, "PUT /latest/api/token: 403 Forbidden"},
-		{Amazon, map[string]string{amazonToken: "t0ken"}, "GET /latest/dynamic/instance-identity/document: 403"},
+		{Amazon, nil, "PUT /latest/api/token: the answer has status 403 Forbidden"},
+		{Amazon, map[string]string{amazonToken: "t0ken"}, "GET /latest/dynamic/instance-identity/document: the answer has status 403"},
 		{Amazon, map[string]string{amazonToken: "t0ken", amazonAsk: "<html>"}, "the identity document: invalid character"},
 		{Amazon, map[string]string{amazonToken: "t0ken", amazonAsk: "{}"}, "the answer names no region"},
 		{Google, map[string]string{googleAsk: "<html>"}, "the metadata: invalid character"},
 		{Google, map[string]string{googleAsk: "{}"}, "the answer names no region"},
-		{Google, map[string]string{googleAsk: large}, "larger than"},
-		{Google, map[string]string{googleAsk: "http://127.0.0.1:1/"}, "302 Found"},
+		{Google, map[string]string{googleAsk: large}, "more than"},
+		{Google, map[string]string{googleAsk: "http://127.0.0.1:1/"}, "status 302 Found"},
 		{Azure, map[string]string{azureAsk: "[]"}, "the metadata: "},
 		{Azure, map[string]string{azureAsk: "{}"}, "the answer names no region"},
 	} {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/run/fetch"
 	"github.com/pilotmesh/pilot/internal/run/safedial"
 	"github.com/pilotmesh/pilot/internal/state"
 )
@@ -128,20 +128,9 @@ func (*Client) get(ctx context.Context, client *http.Client, from string, limit 
 		return nil, errors.New("it has no valid address")
 	}
 	request.Header.Set("Accept", "application/json")
-	answer, err := client.Do(request)
+	body, err := fetch.Body(client, request, limit)
 	if err != nil {
 		return nil, plain(err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the answer has status %d", answer.StatusCode)
-	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, limit+1))
-	switch {
-	case err != nil:
-		return nil, plain(err)
-	case int64(len(body)) > limit:
-		return nil, fmt.Errorf("the answer has more than %d bytes", limit)
 	}
 	return body, nil
 }

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/pilotmesh/pilot/internal/run/fetch"
 )
 
 // Limits of fetching keys.
@@ -192,19 +193,9 @@ func (s *keySet) get(ctx context.Context, uri string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.client.Do(q)
+	body, err := fetch.Body(s.client, q, maxKeySet)
 	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s answered %s", uri, resp.Status)
-	case len(body) > maxKeySet:
-		return nil, fmt.Errorf("%s answered more than %d bytes", uri, maxKeySet)
+		return nil, fmt.Errorf("%s: %w", uri, err)
 	}
 	return body, nil
 }
