@@ -172,6 +172,7 @@ func runProxy(cmd *cobra.Command, s *config.Settings, stop <-chan os.Signal, beg
 	if err := s.Load(); err != nil {
 		return run.Usage(err)
 	}
+	run.PaceCollector(run.Often)
 	var reload chan os.Signal
 	if s.HotRestart { // otherwise SIGHUP says that the terminal is gone
 		reload = make(chan os.Signal, 1)

@@ -162,7 +162,7 @@ func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sourc
 // is collected at the usual pace, so that the garbage of decoding the first lists does not double the memory of a large mesh.
 func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serving func(), log *slog.Logger) error {
 	serving()
-	run.PaceCollector()
+	run.PaceCollector(run.Rarely)
 	log.Info("ready", "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 	<-ctx.Done()
 	ready.Missing("the control plane is stopping")

@@ -2,17 +2,23 @@ package run
 
 import "runtime/debug"
 
-// Values of GOGC: Go's default, and ours. During a garbage collection a change takes some 20 ms longer to reach all of 500
-// streams. Doubling GOGC halves the frequency of collections, and needs additional memory in the size of the live heap.
+// Pace is a value of GOGC: how far the heap grows beyond what is in use until the garbage collector runs, in percent.
+type Pace int
+
 const (
-	defaultCollector = 100
-	collector        = 200
+	// usual is Go's default.
+	usual Pace = 100
+	// Rarely is for a control plane: during a collection a change takes some 20 ms longer to reach all of 500 streams. It halves the number
+	// of collections, and needs additional memory in the size of the heap in use.
+	Rarely Pace = 200
+	// Often is for an agent, which has little to do and lies beside every proxy of the mesh: memory counts more than time.
+	Often Pace = 50
 )
 
 // PaceCollector sets how often the garbage collector runs, unless GOGC is set to another value than its default. A memory limit
 // (GOMEMLIMIT) remains effective.
-func PaceCollector() {
-	if was := debug.SetGCPercent(collector); was != defaultCollector {
+func PaceCollector(p Pace) {
+	if was := debug.SetGCPercent(int(p)); was != int(usual) {
 		debug.SetGCPercent(was)
 	}
 }

@@ -91,7 +91,7 @@ func command(ctx context.Context, args []string, w io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	run.PaceCollector() // as the product does
+	run.PaceCollector(run.Rarely) // as the product does
 	var err error
 	if o.run, err = regexp.Compile(*pattern); err != nil {
 		return fmt.Errorf("-run: %w", err)
