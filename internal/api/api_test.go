@@ -190,7 +190,7 @@ func TestMoved(t *testing.T) {
 
 // TestUnknownSpec: objects with a spec of an unknown type get a Problem, and cause no panic.
 func TestUnknownSpec(t *testing.T) {
-	for _, o := range []*Object{{}, {Spec: &networking.EnvoyFilter{}}} {
+	for _, o := range []*Object{{}, {Spec: &networking.HTTPRoute{}}} {
 		if !Failed(Validate(o)) || len(Unsupported(o)) != 1 {
 			t.Errorf("%T is taken", o.Spec)
 		}

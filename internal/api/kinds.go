@@ -32,6 +32,7 @@ const (
 	KindDestinationRule = "DestinationRule"
 	KindSidecar         = "Sidecar"
 	KindGateway         = "Gateway"
+	KindEnvoyFilter     = "EnvoyFilter"
 
 	KindRequestAuthentication = "RequestAuthentication"
 	KindAuthorizationPolicy   = "AuthorizationPolicy"
@@ -78,6 +79,7 @@ func Kinds() []Kind {
 		define(KindDestinationRule, AboutRules, networkingGroup, rules.DestinationRule),
 		define(KindSidecar, AboutRules, networkingGroup, rules.Sidecar),
 		define(KindGateway, AboutRules, networkingGroup, rules.Gateway),
+		define(KindEnvoyFilter, AboutRules, networkingGroup, rules.EnvoyFilter),
 		define(KindRequestAuthentication, AboutRules, securityGroup, rules.RequestAuthentication),
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
 		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
@@ -89,7 +91,6 @@ func Kinds() []Kind {
 // judgedKinds returns the kinds that the product does not act on yet. Their objects are checked like all others.
 func judgedKinds() []Kind {
 	return []Kind{
-		define("EnvoyFilter", AboutRules, networkingGroup, rules.EnvoyFilter),
 		define("ProxyConfig", AboutRules, networkingGroup, rules.ProxyConfig),
 		define("Telemetry", AboutRules, telemetryGroup, rules.Telemetry),
 		define("WasmPlugin", AboutRules, extensionGroup, rules.WasmPlugin),
@@ -110,7 +111,7 @@ func findJudged(group, name string) *Kind {
 // versionsOf returns the versions of a kind that API servers serve, if its group has others.
 func versionsOf(group, name string) []string {
 	switch {
-	case group == networkingGroup && name == "EnvoyFilter":
+	case group == networkingGroup && name == KindEnvoyFilter:
 		return []string{"v1alpha3"}
 	case group == networkingGroup && name == "ProxyConfig":
 		return []string{"v1beta1"}
@@ -146,7 +147,7 @@ func plural(kind string) string {
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing", KindGateway: "gw"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing", KindGateway: "gw", KindEnvoyFilter: "ef"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
 
@@ -161,6 +162,9 @@ func (k Kind) Group() string { return k.group }
 
 // Versions returns the versions of the kind that documents may have, the preferred one first.
 func (k Kind) Versions() []string {
+	if own := versionsOf(k.group, k.Name); own != nil {
+		return own
+	}
 	for _, g := range groups() {
 		if g.name == k.group {
 			return g.versions
@@ -220,7 +224,7 @@ func groups() []group {
 	return []group{
 		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
 			names(networkingGroup),
-			[]string{"EnvoyFilter", "ProxyConfig"}},
+			[]string{"ProxyConfig"}},
 		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
 			nil},
 		{ingressGroup, []string{"v1"}, names(ingressGroup), []string{"NetworkPolicy", "IPAddress", "ServiceCIDR"}},

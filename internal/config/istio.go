@@ -186,7 +186,7 @@ func otherInert() []variables.Variable {
 		{Name: "METRICS_LOCALHOST_ACCESS_ONLY", Lacks: "it is for agents; set --monitoringAddr=127.0.0.1:15014 here"},
 		{Name: "METRIC_ROTATION_INTERVAL", Usual: "0s", Lacks: "it is about metrics of Istio's Envoy"},
 		{Name: "METRIC_GRACEFUL_DELETION_INTERVAL", Usual: "5m0s", Lacks: "it is about metrics of Istio's Envoy"},
-		{Name: "PILOT_ENVOY_FILTER_STATS", Lacks: "EnvoyFilters are not applied"},
+		{Name: "PILOT_ENVOY_FILTER_STATS", Lacks: "there is no metric about single patches; Problems name patches without effect"},
 		{Name: "GCP_METADATA", Lacks: "the control plane asks no cloud"},
 		{Name: "CLOUD_PLATFORM", Lacks: "the control plane asks no cloud; agents do"},
 		{Name: "ISTIO_BOOTSTRAP", Lacks: "it is for agents"},

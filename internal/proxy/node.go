@@ -77,6 +77,7 @@ func Parse(n Node) (*Proxy, error) {
 	if err := checkSizes(n); err != nil {
 		return nil, fmt.Errorf("node %q: %w", n.ID, err)
 	}
+	p.Metadata = n.Metadata
 	p.Extensions = slices.Compact(slices.Sorted(slices.Values(n.Extensions)))
 	if err := p.readMetadata(n.Metadata); err != nil {
 		return nil, fmt.Errorf("node %q: metadata %w", n.ID, err)

@@ -14,6 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -105,6 +108,8 @@ type Proxy struct {
 	NoCertificate bool
 	// Unprivileged is true if the proxy cannot listen at ports below 1024.
 	Unprivileged bool
+	// Metadata is all that its node says. Only conditions of EnvoyFilters are compared with it.
+	Metadata *structpb.Struct
 	// DNS is true if the agent of the proxy answers the DNS queries of the workload.
 	DNS bool
 	// Identity is the authenticated identity of the proxy; zero if it is connected without TLS. Namespace and Account
@@ -122,7 +127,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
 
 // InboundPort is a port where a workload serves.
@@ -169,6 +174,10 @@ type Class struct {
 	// Policies are the AuthorizationPolicies and RequestAuthentications that select the workload, sorted. Those for all workloads of
 	// the namespace or the mesh are not among them.
 	Policies intern.List[api.Key]
+	// Filters are the EnvoyFilters that select the workload, sorted, and Conditions what patches of these and of the EnvoyFilters for all workloads
+	// demand of proxies, as far as the proxy has it.
+	Filters    intern.List[api.Key]
+	Conditions intern.List[Condition]
 	// HTTP10 is true if HTTP/1.0 is accepted.
 	HTTP10 bool
 	// DefaultLog is true if the Envoy of the proxy is too old for the access log format of the mesh, so it uses the default format.
@@ -213,10 +222,7 @@ func (c Class) Hash() omap.Hash {
 	h.text(c.Namespace, c.Cluster, c.Network, c.Bind, at.Region, at.Zone, at.SubZone)
 	h.key(c.Sidecar)
 	for _, labels := range []mesh.Labels{c.Labels, c.Site.Labels} {
-		for l := range labels.All() {
-			h.text(l.Name, l.Value)
-		}
-		h.end()
+		h.labels(labels)
 	}
 	for name := range c.Rules.All() {
 		h.text(name)
@@ -230,8 +236,15 @@ func (c Class) Hash() omap.Hash {
 		h.key(k)
 	}
 	h.end()
-	for k := range c.Gateways.All() {
-		h.key(k)
+	for _, list := range []intern.List[api.Key]{c.Gateways, c.Filters} {
+		for k := range list.All() {
+			h.key(k)
+		}
+		h.end()
+	}
+	for condition := range c.Conditions.All() {
+		h.text(condition.Version)
+		h.labels(condition.Metadata)
 	}
 	h.end()
 	for t := range c.Targets.All() {
@@ -277,6 +290,13 @@ func (h *hashed) text(texts ...string) {
 	for _, s := range texts {
 		*h = append(binary.AppendUvarint(*h, uint64(len(s))+1), s...)
 	}
+}
+
+func (h *hashed) labels(list mesh.Labels) {
+	for l := range list.All() {
+		h.text(l.Name, l.Value)
+	}
+	h.end()
 }
 
 // end marks the end of a list of texts: no text has the length -1.

@@ -201,25 +201,31 @@ type KeySet struct {
 	Failure string
 }
 
+// forAll lists the objects of a namespace that select all workloads.
+func forAll(k api.Key, sel Selection, add func(string, api.Key)) {
+	if !sel.Targeted && sel.Labels.Empty() {
+		add(k.Namespace, k)
+	}
+}
+
+// byFirstLabel lists the objects that select workloads by labels, by the first one.
+func byFirstLabel(k api.Key, sel Selection, add func(LabelIn, SelectingPolicy)) {
+	if sel.Targeted {
+		return
+	}
+	for first := range sel.Labels.All() {
+		add(LabelIn{k.Namespace, first}, SelectingPolicy{k, sel.Labels})
+		break
+	}
+}
+
 func (t *Tables) defineSecurity(db *store.DB) {
 	s := &t.Security
 	s.Authorizations = store.NewTable[api.Key](db, "authorizationPolicies", func(a, b *AuthorizationPolicy) bool { return a.Hash == b.Hash })
 	s.Authentications = store.NewTable[api.Key](db, "requestAuthentications", func(a, b *RequestAuthentication) bool { return a.Hash == b.Hash })
 	s.Selections = store.NewTable[api.Key](db, "policySelections", same[Selection])
-	s.ForAll = store.NewIndex(s.Selections, "policiesForAll", func(k api.Key, sel Selection, add func(string, api.Key)) {
-		if !sel.Targeted && sel.Labels.Empty() {
-			add(k.Namespace, k)
-		}
-	})
-	s.ByLabel = store.NewIndex(s.Selections, "policiesByLabel", func(k api.Key, sel Selection, add func(LabelIn, SelectingPolicy)) {
-		if sel.Targeted {
-			return
-		}
-		for first := range sel.Labels.All() {
-			add(LabelIn{k.Namespace, first}, SelectingPolicy{k, sel.Labels})
-			break
-		}
-	})
+	s.ForAll = store.NewIndex(s.Selections, "policiesForAll", forAll)
+	s.ByLabel = store.NewIndex(s.Selections, "policiesByLabel", byFirstLabel)
 	custom := func(selecting bool) func(api.Key, *AuthorizationPolicy, func(string, api.Key)) {
 		return func(k api.Key, p *AuthorizationPolicy, add func(string, api.Key)) {
 			if p.Spec.GetAction() == security.AuthorizationPolicy_CUSTOM && selecting == (len(p.Spec.GetSelector().GetMatchLabels()) > 0) {

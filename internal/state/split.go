@@ -51,6 +51,8 @@ func (t *Tables) defineKinds() {
 		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
 		api.KindPeerAuthentication:    {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
 
+		api.KindEnvoyFilter: {of(t.splitEnvoyFilter), nil, []rows{t.Filters.Rows, t.Filters.Orders, t.Filters.Selections, t.Filters.Conditions}},
+
 		ingressapi.Kind:      {of(t.splitIngress), nil, []rows{t.Gateways.Servers, t.Gateways.Routes}},
 		ingressapi.ClassKind: {of(t.splitIngressClass), nil, []rows{t.Gateways.Classes}},
 	}

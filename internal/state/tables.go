@@ -128,6 +128,9 @@ type Tables struct {
 	// Security are the policies about requests to workloads.
 	Security Security
 
+	// Filters are the EnvoyFilters.
+	Filters Filters
+
 	// Peers are the PeerAuthentications.
 	Peers Peers
 
@@ -213,6 +216,7 @@ func New(o Options) *Tables {
 	t.defineNetworks(db)
 	t.defineRules(db)
 	t.defineSecurity(db)
+	t.defineFilters(db)
 	t.definePeers(db)
 	t.defineGateways(db)
 	t.Rows = connected.New(db)

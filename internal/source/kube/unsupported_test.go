@@ -50,15 +50,15 @@ func (r *replica) wants(when string, problems ...string) {
 func TestUnsupportedKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
-		define(t, server, "envoyfilters.networking.istio.io")
+		define(t, server, "proxyconfigs.networking.istio.io")
 		define(t, server, "gateways.networking.istio.io")
 		filter := func(name, labels string) {
-			server.put(object(t, "{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {name: "+name+", namespace: shop, labels: {"+labels+"}}, spec: {configPatches: [{}]}}"))
+			server.put(object(t, "{apiVersion: networking.istio.io/v1beta1, kind: ProxyConfig, metadata: {name: "+name+", namespace: shop, labels: {"+labels+"}}, spec: {concurrency: 2}}"))
 		}
 		filter("b", "")
 		r := join(t, server)
 		defer func() { r.stop() }()
-		const filters = "cluster Kubernetes: warning: EnvoyFilter is not supported yet: ignored; objects of envoyfilters.networking.istio.io: "
+		const filters = "cluster Kubernetes: warning: ProxyConfig is not supported yet: ignored; objects of proxyconfigs.networking.istio.io: "
 		r.wants("at the start", filters+"1, shop/b")
 		if !r.synced {
 			t.Error("not ready")
@@ -76,9 +76,9 @@ func TestUnsupportedKinds(t *testing.T) {
 		}
 		r.wants("many", filters+"14, shop/a, shop/b, shop/c00, shop/c01, shop/c02, shop/c03, shop/c04, shop/c05, shop/c06, shop/c07, and 4 more")
 		for i := range 12 {
-			server.remove("EnvoyFilter", fmt.Sprintf("shop/c%02d", i))
+			server.remove("ProxyConfig", fmt.Sprintf("shop/c%02d", i))
 		}
-		server.remove("EnvoyFilter", "shop/a")
+		server.remove("ProxyConfig", "shop/a")
 		class := object(t, "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: istio}}")
 		server.put(class)
 		r.wants("a kind that is not defined", filters+"1, shop/b")
@@ -87,7 +87,7 @@ func TestUnsupportedKinds(t *testing.T) {
 			"cluster Kubernetes: warning: GatewayClass is not supported yet: ignored; objects of gatewayclasses.gateway.networking.k8s.io: 1, istio")
 		server.remove("CustomResourceDefinition", "gatewayclasses.gateway.networking.k8s.io")
 		r.wants("the definition is gone", filters+"1, shop/b")
-		server.remove("EnvoyFilter", "shop/b")
+		server.remove("ProxyConfig", "shop/b")
 		r.wants("none")
 	})
 }

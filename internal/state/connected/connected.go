@@ -21,8 +21,9 @@ import (
 type Rows struct {
 	// Proxies are the connected proxies by node id.
 	Proxies store.Table[string, *proxy.Proxy]
-	// ProxiesIn lists the connected proxies of a namespace.
-	ProxiesIn store.Index[string, omap.Name]
+	// ProxiesIn lists the connected proxies of a namespace, and AllProxies, under the empty key, all of them.
+	ProxiesIn  store.Index[string, omap.Name]
+	AllProxies store.Index[struct{}, omap.Name]
 
 	// Shared are the node ids that connected proxies at several addresses have, with the number of these addresses. SharedIDs lists them
 	// under the empty key.

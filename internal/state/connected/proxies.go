@@ -26,6 +26,9 @@ type Health struct {
 
 func (t *Rows) defineProxies(db *store.DB) {
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
+	t.AllProxies = store.NewIndex(t.Proxies, "allProxies", func(id string, _ *proxy.Proxy, add func(struct{}, omap.Name)) {
+		add(struct{}{}, omap.Name(id))
+	})
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))
 	})

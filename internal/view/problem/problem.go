@@ -134,6 +134,7 @@ func checks() map[string]func(*findings) {
 		api.KindAuthorizationPolicy:   (*findings).authorizationPolicy,
 		api.KindRequestAuthentication: (*findings).requestAuthentication,
 		api.KindPeerAuthentication:    (*findings).peerAuthentication,
+		api.KindEnvoyFilter:           (*findings).envoyFilter,
 
 		ingress.Kind:      (*findings).ingress,
 		ingress.ClassKind: (*findings).ingressClass,

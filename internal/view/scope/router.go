@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 )
 
@@ -24,6 +25,8 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 		Gateways: q.gatewaysFor(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
 	}
+	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
+	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
 	if !c.Gateways.Empty() {
 		c.Unprivileged = p.Unprivileged
 		c.Targets = served.Targets.Keep(func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })

@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
@@ -50,6 +51,8 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		MTLS:       q.services.Peers.Selected(r, p.Namespace, labels), NoCertificate: p.NoCertificate, Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
 	}
+	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
+	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
 	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {
 		if !row.All {
 			c.Sidecar = row.Object

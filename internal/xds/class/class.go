@@ -74,6 +74,7 @@ type Queries struct {
 	listeners *listener.Queries
 	routes    *route.Queries
 	names     *nametable.Queries
+	patches   patches
 	stacks    [resource.Types]stack
 	rejected  rejected
 	missing   query.Collection[All, api.Problem]
@@ -103,10 +104,11 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		routes:    route.Define(g, t, services, rules, scopes, served),
 		names:     nametable.Define(g, t, services, scopes),
 	}
-	q.defineStacks()
+	q.patches = definePatches(g, t)
+	q.defineStacks(g)
 	q.State = query.Define(g, "state", equalStates, q.assemble)
 	q.defineRejected(g)
-	q.defineWants(g, providers)
+	q.defineWants(g, append(slices.Clip(providers), q.extensionProvider()))
 	q.defineVersions(g)
 	q.Addresses = allocation.Define(g, t).Changes
 	registrations := registration.Define(g, t)

@@ -133,6 +133,70 @@ spec: {%srules: [{to: [{operation: {paths: [%s]}}]}]}
 	}
 }
 
+// filters are changes of EnvoyFilters, for one workload and for the mesh, and of objects whose resources are patched.
+func filters() []change {
+	apply := func(yaml string) func(*meshtest.World, meshtest.Large) {
+		return func(w *meshtest.World, _ meshtest.Large) { w.Apply(yaml) }
+	}
+	filter := func(namespace, name, selector, patch string) string {
+		return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: %s, namespace: %s}
+spec: {%sconfigPatches: [%s]}
+`, name, namespace, selector, patch)
+	}
+	timeout := func(seconds int, host string) string {
+		return fmt.Sprintf("{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND, cluster: {service: %s}}, patch: {operation: MERGE, value: {connect_timeout: %ds}}}", host, seconds)
+	}
+	inbound := func(bytes int) string {
+		return fmt.Sprintf("{applyTo: LISTENER, match: {context: SIDECAR_INBOUND}, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: %d}}}", bytes)
+	}
+	header := func(host, name string) string {
+		return fmt.Sprintf("{applyTo: VIRTUAL_HOST, match: {context: SIDECAR_OUTBOUND, routeConfiguration: {vhost: {name: '%s:80'}}}, patch: {operation: MERGE, value: {request_headers_to_remove: [%s]}}}", host, name)
+	}
+	const one = "workloadSelector: {labels: {app: app4}}, "
+	l := meshtest.Large{}
+	return []change{
+		{"EnvoyFilter for no workload", apply(filter("ns-04", "none", "workloadSelector: {labels: {app: none}}, ", inbound(1)))},
+		{"EnvoyFilter for one workload", apply(filter("ns-04", "one", one, inbound(2)))},
+		{"EnvoyFilter of the mesh added, clusters of a host", apply(filter("istio-system", "all", "", timeout(1, l.Host(10))))},
+		{"EnvoyFilter of the mesh, clusters of a host", apply(filter("istio-system", "all", "", timeout(2, l.Host(10))))},
+		{"endpoint of the host", func(w *meshtest.World, l meshtest.Large) { w.Put(l.ServiceEntry(10, 8)) }},
+		{"policy of the host", func(w *meshtest.World, l meshtest.Large) { w.Put(l.DestinationRule(10, 9, 2)) }},
+		{"policy of another host", func(w *meshtest.World, l meshtest.Large) { w.Put(l.DestinationRule(20, 9, 2)) }},
+		{"virtual host", apply(filter("istio-system", "host", "", header(l.Host(10), "a")))},
+		{"virtual host again", apply(filter("istio-system", "host", "", header(l.Host(10), "b")))},
+		{"routes of the host", func(w *meshtest.World, l meshtest.Large) { w.Put(l.VirtualService(10, 40)) }},
+		{"routes of another host", func(w *meshtest.World, l meshtest.Large) { w.Put(l.VirtualService(20, 40)) }},
+	}
+}
+
+// An EnvoyFilter for one workload costs the class of that workload. One for the mesh is applied once for all classes, and only to what its
+// patches name.
+func TestCostOfFilters(t *testing.T) {
+	same(t, "testdata/cost-filters.txt", filters(), func(meshtest.Large) []*api.Object {
+		return meshtest.Parse(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: own, namespace: ns-04}
+spec:
+  hosts: [own.example]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 10.250.0.4, labels: {app: app4}}]
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: one, namespace: ns-04}
+spec:
+  workloadSelector: {labels: {app: app4}}
+  configPatches:
+  - {applyTo: LISTENER, match: {context: SIDECAR_INBOUND}, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1}}}
+`)
+	})
+}
+
 // costs applies changes to a mesh of a given size with some more objects, and lists the cells that ran and the bytes to
 // be sent.
 func costs(t *testing.T, services int, changes []change, more func(l meshtest.Large) []*api.Object) string {

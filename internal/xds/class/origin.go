@@ -46,6 +46,13 @@ func (q *Queries) findCell(g *query.Graph, c proxy.Class, t resource.Type, name,
 	if piece == "" {
 		return q.stacks[t].findCell(g.Glance(), c, omap.Name(name))
 	}
+	for _, l := range q.stacks[t] {
+		if l.host != nil {
+			if id, ok = l.host(g.Glance(), c, omap.Name(name), omap.Name(piece)); ok {
+				return id, l, true
+			}
+		}
+	}
 	if c.Gateway {
 		id, ok = q.routes.GatewayHostCell(proxiesOf(c), name, piece)
 		return id, stackLayer{name: "virtual hosts", sharedBy: SharedByWorkload}, ok

@@ -3,6 +3,8 @@ package class
 import (
 	"net/netip"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -49,6 +51,14 @@ type stackLayer struct {
 	layer func(r *query.Reader, c proxy.Class) (Map, bool)
 	// cell returns the cell that yields a resource of the layer for a class. ok is false if the layer does not have it.
 	cell func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool)
+	// contexts are the directions of its resources at sidecars, and inline says that its listeners may have route configurations in them.
+	contexts contextSet
+	inline   bool
+	// twin defines the layer with the patched resources of this one.
+	twin func(g *query.Graph, p *patches, of patchable) stackLayer
+	// host returns the cell that yields a patched virtual host; nil for a layer that is no twin. effects are those of patches in a twin.
+	host    func(r *query.Reader, c proxy.Class, name, piece omap.Name) (query.ID, bool)
+	effects func(r *query.Reader, c proxy.Class) omap.Map[effect, omap.Unit]
 }
 
 // keyOf returns the key of a class's layer among the results of a query. ok is false if the class does not have the
@@ -69,7 +79,14 @@ func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], 
 		return k, m, ok
 	}
 	return stackLayer{
-		name: name, sharedBy: shared,
+		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
+		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
+			all := func(r *query.Reader, k K) Map {
+				m, _ := q.Get(r, k)
+				return m
+			}
+			return defineTwin(g, p, of, layerSource[K]{name: name, all: all}).layerFor(name, shared, key)
+		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			_, m, ok := get(r, c)
 			return m, ok
@@ -87,7 +104,10 @@ func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], 
 // fromElements makes a layer with one cell per element.
 func fromElements[K comparable](name string, shared Sharing, q query.Collection[K, *resource.Resource], key keyOf[K]) stackLayer {
 	return stackLayer{
-		name: name, sharedBy: shared,
+		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
+		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
+			return defineTwin(g, p, of, layerSource[K]{name: name, all: q.Get, collection: q}).layerFor(name, shared, key)
+		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			k, ok := key(r, c)
 			if !ok {
@@ -106,12 +126,12 @@ func fromElements[K comparable](name string, shared Sharing, q query.Collection[
 }
 
 // defineStacks declares the layers of every type. It is the only place that does.
-func (q *Queries) defineStacks() {
+func (q *Queries) defineStacks(g *query.Graph) {
 	q.stacks[resource.Cluster] = append(stack{
-		fromCell("inbound", SharedByWorkload, q.clusters.Inbound, ofEveryClass(func(c proxy.Class) cluster.InboundKey {
+		inbound(fromCell("inbound", SharedByWorkload, q.clusters.Inbound, ofEveryClass(func(c proxy.Class) cluster.InboundKey {
 			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None, Families: c.Families}
-		})),
-		fromCell("fixed", SharedByEvery, q.clusters.Fixed, sidecarsOnly(ofEveryClass(familiesOf))),
+		}))),
+		bothWays(fromCell("fixed", SharedByEvery, q.clusters.Fixed, sidecarsOnly(ofEveryClass(familiesOf)))),
 		fromCell("gateway", SharedByEvery, q.clusters.GatewayFixed, gatewaysOnly(func(*query.Reader, proxy.Class) service.All { return service.All{} })),
 	}, hostStack(q.clusters.Hosts, func(c traffic.Client) traffic.Client {
 		c.Network = "" // it decides about endpoints only
@@ -126,6 +146,9 @@ func (q *Queries) defineStacks() {
 	q.stacks[resource.Listener] = q.listenerStack()
 	q.stacks[resource.Route] = q.routeStack()
 	q.stacks[resource.NameTable] = q.nameStack()
+	for _, t := range []resource.Type{resource.Cluster, resource.Listener, resource.Route} {
+		q.stacks[t] = q.withPatches(g, t, q.stacks[t])
+	}
 }
 
 func allKey(proxy.Class) service.All { return service.All{} }
@@ -172,6 +195,36 @@ func hostStack(h *layer.Hosts[*resource.Resource], matters func(traffic.Client) 
 	}
 }
 
+// inbound marks a layer with resources for connections to the workload.
+func inbound(l stackLayer) stackLayer {
+	l.contexts = contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND)
+	return withRoutes(l)
+}
+
+// bothWays marks a layer with resources for both directions.
+func bothWays(l stackLayer) stackLayer {
+	l.contexts = contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)
+	return l
+}
+
+// withRoutes marks a layer whose listeners may have route configurations in them.
+func withRoutes(l stackLayer) stackLayer {
+	l.inline = true
+	return l
+}
+
+// withPatches puts the patched resources of each layer before it, and those that patches add before all.
+func (q *Queries) withPatches(g *query.Graph, t resource.Type, s stack) stack {
+	out := stack{q.addedLayer(g, t)}
+	for _, l := range s {
+		if l.name != "own addresses" { // it only hides
+			out = append(out, l.twin(g, &q.patches, patchable{typ: t, contexts: l.contexts, inline: l.inline}))
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
 // gatewaysOnly makes a key that only gateways have.
 func gatewaysOnly[K comparable](key func(r *query.Reader, c proxy.Class) K) keyOf[K] {
 	return func(r *query.Reader, c proxy.Class) (k K, ok bool) {
@@ -191,6 +244,9 @@ func proxiesOf(c proxy.Class) gateway.Proxies {
 func (q *Queries) passing(s stack) stack {
 	for i, l := range s {
 		s[i].name = "passing, " + l.name
+		s[i].twin = func(g *query.Graph, p *patches, of patchable) stackLayer {
+			return q.passing(stack{l.twin(g, p, of)})[0]
+		}
 		has := func(r *query.Reader, c proxy.Class) bool {
 			return c.Gateway && q.Gateways.PassesMesh(r, gateway.ServedOf(c))
 		}
@@ -206,6 +262,14 @@ func (q *Queries) passing(s stack) stack {
 			}
 			return l.cell(r, c, name)
 		}
+		if l.effects != nil {
+			s[i].effects = func(r *query.Reader, c proxy.Class) (none omap.Map[effect, omap.Unit]) {
+				if !has(r, c) {
+					return none
+				}
+				return l.effects(r, c)
+			}
+		}
 	}
 	return s
 }
@@ -219,12 +283,12 @@ func (q *Queries) listenerStack() stack {
 		fromCell("own addresses", SharedByWorkload, q.listeners.Own, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
 			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
 		}),
-		fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.InboundKey, bool) {
+		inbound(fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.InboundKey, bool) {
 			return listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c), q.policies.KeyOf(r, c)), true
-		})),
-		fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
+		}))),
+		withRoutes(fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
 			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
-		})),
+		}))),
 		fromElements("labels in scope", SharedByScope, q.listeners.Labelled, sidecarsOnly(func(_ *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
 			k, ok := scope.LabelledClientsOf(c)
 			return listener.LabelledKey{LabelledClients: k, Variant: listener.VariantOf(c)}, ok

@@ -138,6 +138,15 @@ func (r *Resource) WithPieces(pieces omap.Map[omap.Name, *Piece]) *Resource {
 	return c
 }
 
+// Header decodes a gathered RouteConfiguration without its virtual hosts.
+func (r *Resource) Header() (*routev3.RouteConfiguration, error) {
+	m := &routev3.RouteConfiguration{}
+	if err := proto.Unmarshal(r.head[r.body:], m); err != nil {
+		return nil, fmt.Errorf("decode the header of the route configuration %q: %w", r.name, err)
+	}
+	return m, nil
+}
+
 // SameHeader reports whether two gathered RouteConfigurations have equal headers.
 func (r *Resource) SameHeader(o *Resource) bool {
 	return string(r.head[r.body:]) == string(o.head[o.body:])

@@ -272,6 +272,17 @@ func pieceName(host string, port uint32) string {
 	return envoy.VirtualHostName(strings.Join(labels, "."), port)
 }
 
+// PieceNames returns the names under which a route configuration may have a virtual host.
+func PieceNames(virtualHost string) []string {
+	at := strings.LastIndexByte(virtualHost, ':')
+	if at < 0 {
+		return []string{virtualHost}
+	}
+	labels := strings.Split(virtualHost[:at], ".")
+	slices.Reverse(labels)
+	return []string{strings.Join(labels, ".") + virtualHost[at:], virtualHost}
+}
+
 // VirtualHostCell returns the cell that yields one virtual host of a route configuration for clients of a set.
 func (q *Queries) VirtualHostCell(k scope.LabelledClients, name, piece string) (query.ID, bool) {
 	port, err := strconv.ParseUint(name, 10, 32)

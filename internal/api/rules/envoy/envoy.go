@@ -77,7 +77,8 @@ func Check(object string, value *structpb.Struct) (refused, remark string) {
 	linked := true
 	for _, name := range typesIn(value, nil) {
 		if isForeign(name) {
-			return "", fmt.Sprintf("%s is an extension of Istio's own proxy; an unmodified Envoy refuses the listener that has it", name)
+			advice, _ := Foreign(name)
+			return "", fmt.Sprintf("%s is an extension of Istio's own proxy, and an unmodified Envoy does not have it; %s", name, advice)
 		}
 		_, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
 		linked = linked && err == nil
@@ -172,7 +173,7 @@ var known = sync.OnceValue(func() map[string]bool {
 
 // isForeign reports whether a message belongs to the extensions that only Istio's own proxy has.
 func isForeign(name string) bool {
-	return strings.HasPrefix(name, "istio.") || strings.HasPrefix(name, "stats.") || strings.HasPrefix(name, "io.istio.")
+	return strings.HasPrefix(name, "istio.") || strings.HasPrefix(name, "envoy.tcp.metadataexchange.") || strings.HasPrefix(name, "stats.") || strings.HasPrefix(name, "io.istio.")
 }
 
 // typesIn appends the names of the messages that a value names by @type.

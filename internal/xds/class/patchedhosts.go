@@ -1,0 +1,201 @@
+package class
+
+import (
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
+	"github.com/pilotmesh/pilot/internal/xds/patch"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/route"
+)
+
+// pieces are virtual hosts by name.
+type pieces = omap.Map[omap.Name, *resource.Piece]
+
+// patchedHost names a virtual host of a route configuration in a patched layer.
+type patchedHost[K comparable] struct {
+	patchedName[K]
+	piece omap.Name
+}
+
+// sourceName names a route configuration of a layer.
+type sourceName[K comparable] struct {
+	layer K
+	name  omap.Name
+}
+
+// patchedHosts are the queries for the patched virtual hosts of the route configurations of one layer. There is a cell for each virtual host
+// that patches may be about, so that a change of one is patched alone.
+type patchedHosts[K comparable] struct {
+	twin *twin[K]
+	one  query.Layers[sourceName[K], omap.Name, *resource.Piece]
+	// outcome is a virtual host after the patches, with what became of each.
+	outcome query.Query[patchedHost[K], []*hostOutcome]
+	patched query.Collection[patchedName[K], *resource.Piece]
+	effects query.Groups[patchedName[K], effect, omap.Name]
+}
+
+func definePatchedHosts[K comparable](g *query.Graph, t *twin[K], name string) patchedHosts[K] {
+	h := patchedHosts[K]{twin: t}
+	h.one = query.DefineLayers(g, name+".hostSource", func(r *query.Reader, k sourceName[K]) []pieces {
+		of, _ := t.one.Get(r, k.layer, k.name)
+		if of == nil {
+			return nil
+		}
+		return []pieces{of.Pieces()}
+	})
+	h.outcome = query.Define(g, name+".hostOutcome", layer.Equal[*hostOutcome], h.applyTo)
+	key := func(k patchedName[K], piece omap.Name) patchedHost[K] { return patchedHost[K]{k, piece} }
+	outcomes := query.Each(g, name+".hostOutcomes", h.candidates, h.outcome, key)
+	h.effects = query.GroupBy(g, name+".hostEffects", outcomes, func(o *hostOutcome, add func(effect, omap.Name)) { o.each(add) })
+	h.patched = query.Each(g, name+".hosts", h.candidates, query.Define(g, name+".host", layer.Equal[*resource.Piece],
+		func(r *query.Reader, k patchedHost[K]) ([]*resource.Piece, bool) {
+			if list, ok := h.outcome.Get(r, k); ok {
+				if _, all := h.named(r, k.patchedName); all && list[0].piece.Hidden() {
+					return nil, false
+				}
+				return []*resource.Piece{list[0].piece}, true
+			}
+			was, ok := h.one.Get(r, sourceName[K]{k.layer, k.name}, k.piece)
+			if !ok {
+				return nil, false
+			}
+			return []*resource.Piece{was}, true
+		}), key)
+	return h
+}
+
+// hostOutcome is a virtual host after patches that are about it. A removed one is hidden.
+type hostOutcome struct {
+	outcome
+	piece *resource.Piece
+}
+
+// ContentHash implements omap.Value.
+func (o *hostOutcome) ContentHash() omap.Hash {
+	own, piece := o.outcome.ContentHash(), o.piece.ContentHash()
+	return omap.Sum(own[:], piece[:])
+}
+
+// candidates are the virtual hosts that patches may be about.
+func (h *patchedHosts[K]) candidates(r *query.Reader, k patchedName[K]) pieces {
+	of, _ := h.twin.one.Get(r, k.layer, k.name)
+	if of == nil {
+		return pieces{}
+	}
+	names, all := h.named(r, k)
+	if all {
+		return of.Pieces()
+	}
+	var changes []omap.Change[omap.Name, *resource.Piece]
+	for n := range names {
+		if v, ok := of.Pieces().Get(n); ok {
+			changes = append(changes, omap.Put(n, v))
+		}
+	}
+	return pieces{}.With(changes...)
+}
+
+// named are the names of the virtual hosts that patches name; all is true if some patch may be about any.
+func (h *patchedHosts[K]) named(r *query.Reader, k patchedName[K]) (names map[omap.Name]bool, all bool) {
+	names = map[omap.Name]bool{}
+	for _, p := range h.twin.patches.list(r, k.patches) {
+		if !p.AboutHosts(h.twin.placeOf(k), string(k.name)) {
+			continue
+		}
+		host := p.VirtualHost()
+		if host == "" {
+			return nil, true
+		}
+		for _, n := range route.PieceNames(host) {
+			names[omap.Name(n)] = true
+		}
+	}
+	return names, false
+}
+
+// applyTo applies patches to a virtual host.
+func (h *patchedHosts[K]) applyTo(r *query.Reader, k patchedHost[K]) ([]*hostOutcome, bool) {
+	was, ok := h.one.Get(r, sourceName[K]{k.layer, k.name}, k.piece)
+	if !ok {
+		return nil, false
+	}
+	m, err := was.Proto()
+	if err != nil {
+		panic(err) // the control plane has encoded it
+	}
+	result := patch.VirtualHost(m.(*routev3.VirtualHost), string(k.name), h.twin.placeOf(k.patchedName), h.twin.patches.list(r, k.patches))
+	if len(result.Outcomes) == 0 {
+		return nil, false
+	}
+	o := &hostOutcome{outcome{name: string(k.piece), patches: result.Outcomes}, was}
+	switch {
+	case result.Removed:
+		o.piece = resource.HidePiece(string(k.piece))
+	case result.Changed:
+		o.piece = resource.PieceOf(string(k.piece), result.Message)
+	}
+	return []*hostOutcome{o}, true
+}
+
+// apply puts a patched route configuration together.
+func (h *patchedHosts[K]) apply(r *query.Reader, k patchedName[K], was *resource.Resource, o *outcome) {
+	at, list := h.twin.placeOf(k), h.twin.patches.list(r, k.patches)
+	before, err := was.Header()
+	if err != nil {
+		panic(err) // the control plane has encoded it
+	}
+	header := patch.Header(before, at, list)
+	o.patches = header.Outcomes
+	for e := range h.effects.Keys(r, k).All() {
+		o.patches = append(o.patches, patch.Outcome{Patch: e.patch, Matched: 1, Failure: e.failure, Denied: e.denied})
+	}
+	hosts := h.merged(r, k, was.Pieces())
+	added, outcomes := patch.AddedHosts(string(k.name), at, list)
+	hosts, outcomes = withAdded(hosts, added, outcomes)
+	o.patches = append(o.patches, outcomes...)
+	if header.Changed || !hosts.Equal(was.Pieces()) {
+		o.resource = resource.NewRoute(string(k.name), header.Message, hosts)
+	}
+}
+
+// merged are the virtual hosts after patches. The cost is that of the virtual hosts that patches may be about.
+func (h *patchedHosts[K]) merged(r *query.Reader, k patchedName[K], was pieces) pieces {
+	patched := h.patched.Get(r, k)
+	if _, all := h.named(r, k); all {
+		return patched
+	}
+	var changes []omap.Change[omap.Name, *resource.Piece]
+	for name, p := range patched.All() {
+		if p.Hidden() {
+			changes = append(changes, omap.Del[omap.Name, *resource.Piece](name))
+		} else {
+			changes = append(changes, omap.Put(name, p))
+		}
+	}
+	return was.With(changes...)
+}
+
+// withAdded adds virtual hosts. One whose name is taken is left out: Envoy would refuse the whole route configuration.
+func withAdded(hosts pieces, added []*routev3.VirtualHost, outcomes []patch.Outcome) (pieces, []patch.Outcome) {
+	n := 0
+	for i := range outcomes {
+		if outcomes[i].Failure != "" {
+			continue
+		}
+		v := added[n]
+		n++
+		taken := false
+		for _, name := range route.PieceNames(v.GetName()) {
+			taken = taken || hosts.Has(omap.Name(name))
+		}
+		if taken {
+			outcomes[i].Failure = "the route configuration has a virtual host of that name: merge into it instead"
+			continue
+		}
+		hosts = hosts.With(omap.Put(omap.Name(v.GetName()), resource.PieceOf(v.GetName(), v)))
+	}
+	return hosts, outcomes
+}
