@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
+	"github.com/pilotmesh/pilot/internal/agent/node"
 )
 
 // baseIDFile is the file in which Envoy writes its base id, beside the bootstrap.
@@ -50,6 +51,8 @@ type revision struct {
 	options envoy.Options
 	// files are the contents of the files that the bootstrap names.
 	files map[string]string
+	// env is the environment of the process.
+	env []string
 }
 
 // launched is a process of Envoy.
@@ -113,7 +116,7 @@ func (p *proxy) revision(s *config.Settings, c boot.Config) (revision, error) {
 		return revision{}, err
 	}
 	return revision{
-		text: string(text), files: namedFiles(text, []byte(s.Override)),
+		text: string(text), files: namedFiles(text, []byte(s.Override)), env: node.Variables(c.Node, s.Environ()),
 		options: envoy.Options{
 			Binary: p.binary, Override: s.Override, IPv6: c.IPv6, Deprecated: c.Tracer.Kind != boot.NoTracer,
 			LogLevel: s.EnvoyLogLevel, ComponentLogLevel: s.EnvoyComponentLogLevel, Concurrency: concurrency(s),
@@ -194,7 +197,7 @@ func (p *proxy) Start(l life.Launch) (life.Process, bool, error) {
 		o.HotRestart = &envoy.HotRestart{Epoch: next.epoch, BaseID: next.baseID, BaseIDFile: p.baseIDFile(), ParentShutdown: p.parentShutdown}
 	}
 	var err error
-	if next.Process, err = envoy.Start(o); err != nil {
+	if next.Process, err = envoy.Start(o, r.env...); err != nil {
 		return nil, envoy.Permanent(err), err
 	}
 	p.launched[l.Process] = next

@@ -122,7 +122,7 @@ func (r *reloader) load() (revision, []string, error) {
 
 // equal reports whether two revisions give Envoy the same input.
 func (r revision) equal(other revision) bool {
-	return r.text == other.text && r.options == other.options && maps.Equal(r.files, other.files)
+	return r.text == other.text && r.options == other.options && slices.Equal(r.env, other.env) && maps.Equal(r.files, other.files)
 }
 
 // validate lets Envoy check a revision without running it. A process that fails while it takes over costs the present one its admin

@@ -37,6 +37,8 @@ const (
 	KindRequestAuthentication = "RequestAuthentication"
 	KindAuthorizationPolicy   = "AuthorizationPolicy"
 	KindPeerAuthentication    = "PeerAuthentication"
+
+	KindTelemetry = "Telemetry"
 )
 
 // Subject is the topic of the objects of a kind. Metrics count changes by subject.
@@ -83,6 +85,7 @@ func Kinds() []Kind {
 		define(KindRequestAuthentication, AboutRules, securityGroup, rules.RequestAuthentication),
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
 		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
+		define(KindTelemetry, AboutRules, telemetryGroup, rules.Telemetry),
 		{ingress.Kind, AboutRules, ingressGroup, ingress.NewSpec(), dynamic(kube.Ingress)},
 		{ingress.ClassKind, AboutRules, ingressGroup, ingress.NewClass(), dynamic(kube.IngressClass)},
 	}
@@ -92,7 +95,6 @@ func Kinds() []Kind {
 func judgedKinds() []Kind {
 	return []Kind{
 		define("ProxyConfig", AboutRules, networkingGroup, rules.ProxyConfig),
-		define("Telemetry", AboutRules, telemetryGroup, rules.Telemetry),
 		define("WasmPlugin", AboutRules, extensionGroup, rules.WasmPlugin),
 		define("TrafficExtension", AboutRules, extensionGroup, rules.TrafficExtension),
 	}
@@ -147,7 +149,7 @@ func plural(kind string) string {
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing", KindGateway: "gw", KindEnvoyFilter: "ef"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing", KindGateway: "gw", KindEnvoyFilter: "ef", KindTelemetry: "telemetry"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
 
@@ -228,7 +230,7 @@ func groups() []group {
 		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
 			nil},
 		{ingressGroup, []string{"v1"}, names(ingressGroup), []string{"NetworkPolicy", "IPAddress", "ServiceCIDR"}},
-		{telemetryGroup, []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},
+		{telemetryGroup, []string{"v1", "v1alpha1"}, names(telemetryGroup), nil},
 		{extensionGroup, []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
 		{"gateway.networking.k8s.io", []string{"v1", "v1beta1", "v1alpha2", "v1alpha3"}, nil,
 			[]string{"GatewayClass", "Gateway", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/types/known/structpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
@@ -115,8 +116,35 @@ func mergeMesh(r *document.Report, user, shared *document.Value) *meshconfig.Mes
 // LogEnvoy returns the minor version of the oldest supported Envoy 1 that accepts the access log format of a mesh configuration.
 func LogEnvoy(m *meshconfig.MeshConfig) uint32 {
 	minor, _ := syntax.EnvoyFor(m.GetAccessLogFormat())
+	for _, p := range m.GetExtensionProviders() {
+		for _, format := range syntax.LogFormats(p) {
+			needs, _ := syntax.EnvoyFor(format)
+			minor = max(minor, needs)
+		}
+	}
 	return minor
 }
+
+// OldestEnvoy is the minor version of the oldest supported Envoy 1.
+const OldestEnvoy = syntax.OldestEnvoy
+
+// CheckLogFormat returns why a format of access logs cannot be used, or else the minor version of the oldest supported Envoy 1 that accepts it.
+func CheckLogFormat(format string) (reason string, minor uint32) {
+	if reason = syntax.LogFormat(format); reason != "" {
+		return reason, 0
+	}
+	minor, _ = syntax.EnvoyFor(format)
+	return "", minor
+}
+
+// FieldFormats returns all formats in an object of access logs, one per line.
+func FieldFormats(fields *structpb.Struct) string { return syntax.FieldFormats(fields) }
+
+// TagExpression returns the expression for the tag of a metric as Envoy evaluates it.
+func TagExpression(text string) string { return syntax.TagExpression(text) }
+
+// CheckExpression returns why Envoy cannot evaluate an expression in CEL; empty if it can.
+func CheckExpression(text string) string { return syntax.EnvoyExpression(text) }
 
 // onlyDocument parses a file of at most one document. For a file without documents it returns an empty mapping.
 func onlyDocument(r *document.Report, data []byte) *document.Value {

@@ -490,6 +490,35 @@ filterTarget
 	kind                      no: an EnvoyFilter with targets applies to gateways of the Gateway API and waypoints only, and there are none here; use workloadSelector
 	name                      no: an EnvoyFilter with targets applies to gateways of the Gateway API and waypoints only, and there are none here; use workloadSelector
 	namespace                 no: an EnvoyFilter with targets applies to gateways of the Gateway API and waypoints only, and there are none here; use workloadSelector
+Telemetry
+	selector.matchLabels
+	targetRef                 target
+	targetRefs                target
+	accessLogging.match.mode
+	accessLogging.providers.name
+	accessLogging.disabled
+	accessLogging.filter.expression
+	tracing.match.mode
+	tracing.providers.name
+	tracing.randomSamplingPercentage
+	tracing.disableSpanReporting
+	tracing.customTags.literal.value
+	tracing.customTags.environment.name
+	tracing.customTags.environment.defaultValue
+	tracing.customTags.header.name
+	tracing.customTags.header.defaultValue
+	tracing.customTags.formatter.value
+	tracing.useRequestIdForTraceSampling
+	tracing.enableIstioTags
+	tracing.disableContextPropagation
+	metrics.providers.name
+	metrics.overrides.match.metric
+	metrics.overrides.match.customMetric  no: Envoy reports the metrics of the mesh only
+	metrics.overrides.match.mode
+	metrics.overrides.disabled
+	metrics.overrides.tagOverrides.operation
+	metrics.overrides.tagOverrides.value
+	metrics.reportingInterval           no: bytes of a connection are counted when it ends
 
 PeerAuthentication
 	selector.matchLabels

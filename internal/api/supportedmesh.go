@@ -14,11 +14,11 @@ MeshConfig
 	ingressService
 	ingressControllerMode
 	ingressSelector
-	enableTracing             false
+	enableTracing
 	accessLogFile
 	accessLogFormat
 	accessLogEncoding
-	enableEnvoyAccessLogService  no
+	enableEnvoyAccessLogService
 	disableEnvoyListenerLog
 	defaultConfig             proxyConfig
 	outboundTrafficPolicy.mode
@@ -75,20 +75,63 @@ MeshConfig
 	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.maxRequestBytes
 	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.allowPartialMessage
 	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.packAsBytes
-	extensionProviders.zipkin  no
-	extensionProviders.lightstep  no
-	extensionProviders.datadog  no
-	extensionProviders.stackdriver  no
-	extensionProviders.opencensus  no
-	extensionProviders.skywalking  no
-	extensionProviders.opentelemetry  no
-	extensionProviders.prometheus  no
-	extensionProviders.envoyFileAccessLog  no
-	extensionProviders.envoyHttpAls  no
-	extensionProviders.envoyTcpAls  no
-	extensionProviders.envoyOtelAls  no
+	extensionProviders.zipkin.service
+	extensionProviders.zipkin.port
+	extensionProviders.zipkin.maxTagLength
+	extensionProviders.zipkin.enable64bitTraceId
+	extensionProviders.zipkin.path
+	extensionProviders.zipkin.traceContextOption
+	extensionProviders.zipkin.timeout
+	extensionProviders.zipkin.headers                       httpHeader
+	extensionProviders.lightstep  no: Envoy has no such tracer any more: name the collector as opentelemetry
+	extensionProviders.datadog.service
+	extensionProviders.datadog.port
+	extensionProviders.datadog.maxTagLength
+	extensionProviders.stackdriver  no: Envoy has no such tracer any more: name a collector as opentelemetry
+	extensionProviders.opencensus  no: Envoy has no such tracer any more: name the collector as opentelemetry
+	extensionProviders.skywalking.service
+	extensionProviders.skywalking.port
+	extensionProviders.skywalking.accessToken
+	extensionProviders.opentelemetry.service
+	extensionProviders.opentelemetry.port
+	extensionProviders.opentelemetry.maxTagLength
+	extensionProviders.opentelemetry.http                   httpBackend
+	extensionProviders.opentelemetry.grpc.timeout
+	extensionProviders.opentelemetry.grpc.initialMetadata   httpHeader
+	extensionProviders.opentelemetry.resourceDetectors.environment
+	extensionProviders.opentelemetry.resourceDetectors.dynatrace
+	extensionProviders.opentelemetry.serviceAttributeEnrichment  no: name the service in OTEL_RESOURCE_ATTRIBUTES of the workload
+	extensionProviders.opentelemetry.dynatraceSampler.tenant
+	extensionProviders.opentelemetry.dynatraceSampler.clusterId
+	extensionProviders.opentelemetry.dynatraceSampler.rootSpansPerMinute
+	extensionProviders.opentelemetry.dynatraceSampler.httpService.service
+	extensionProviders.opentelemetry.dynatraceSampler.httpService.port
+	extensionProviders.opentelemetry.dynatraceSampler.httpService.http  httpBackend
+	extensionProviders.prometheus
+	extensionProviders.envoyFileAccessLog.path
+	extensionProviders.envoyFileAccessLog.logFormat.text
+	extensionProviders.envoyFileAccessLog.logFormat.labels
+	extensionProviders.envoyFileAccessLog.omitEmptyValues
+	extensionProviders.envoyHttpAls.service
+	extensionProviders.envoyHttpAls.port
+	extensionProviders.envoyHttpAls.logName
+	extensionProviders.envoyHttpAls.filterStateObjectsToLog
+	extensionProviders.envoyHttpAls.additionalRequestHeadersToLog
+	extensionProviders.envoyHttpAls.additionalResponseHeadersToLog
+	extensionProviders.envoyHttpAls.additionalResponseTrailersToLog
+	extensionProviders.envoyTcpAls.service
+	extensionProviders.envoyTcpAls.port
+	extensionProviders.envoyTcpAls.logName
+	extensionProviders.envoyTcpAls.filterStateObjectsToLog
+	extensionProviders.envoyOtelAls.service
+	extensionProviders.envoyOtelAls.port
+	extensionProviders.envoyOtelAls.logName
+	extensionProviders.envoyOtelAls.logFormat.text
+	extensionProviders.envoyOtelAls.logFormat.labels
 	extensionProviders.sds  no
-	defaultProviders          no
+	defaultProviders.accessLogging
+	defaultProviders.tracing
+	defaultProviders.metrics
 	discoverySelectors        no: they select namespaces of a cluster, and none is read
 	pathNormalization.normalization
 	defaultHttpRetryPolicy    retries
@@ -150,10 +193,14 @@ proxyConfig
 	tracing.tlsSettings       fileTLS
 	tracing.stackdriver       no: Envoy has no such tracer any more
 	tracing.openCensusAgent   no: Envoy has no such tracer any more
-	tracing.customTags        no
-	tracing.maxPathTagLength  no
-	tracing.sampling          no
-	tracing.enableIstioTags   no
+	tracing.customTags.literal.value
+	tracing.customTags.environment.name
+	tracing.customTags.environment.defaultValue
+	tracing.customTags.header.name
+	tracing.customTags.header.defaultValue
+	tracing.maxPathTagLength
+	tracing.sampling
+	tracing.enableIstioTags
 	sds                       no
 	envoyAccessLogService     remoteService
 	envoyMetricsService       remoteService
@@ -172,6 +219,16 @@ proxyConfig
 	fileFlushMinSizeKb
 	statsCompression
 	connectionSettings        no
+
+httpBackend
+	path
+	timeout
+	headers   httpHeader
+
+httpHeader
+	name
+	value
+	envName  no: write the value
 
 remoteService
 	address

@@ -57,10 +57,11 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/resource", "engine/omap engine/store xds/nds"},
 	{"xds/envoy", "engine/omap mesh security/compliance xds/resource"},
 	{"xds/authz", "api engine/omap engine/query mesh proxy state/... view/... xds/envoy"},
+	{"xds/telemetry", "api engine/query proxy state/... view/... xds/envoy"},
 	{"xds/layer", "engine/omap engine/query mesh view/..."},
 	{"xds/secret", translator + " api/kube security/credential"},
 	{"xds/patch", "api api/rules/envoy engine/omap"},
-	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/layer xds/patch xds/resource"},
+	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/layer xds/patch xds/resource xds/telemetry"},
 	{"xds/...", translator},
 	// Streams see resources only. The loop joins everything.
 	{"ads/arrivals", ""},
@@ -99,7 +100,7 @@ var flow = []struct{ pkg, imports string }{
 
 // The packages that every translator may import, and the translators.
 const (
-	translator  = "api api/gateway engine/intern engine/omap engine/query mesh proxy security/compliance state/... view/... xds/authz xds/envoy xds/layer xds/nds xds/resource"
+	translator  = "api api/gateway engine/intern engine/omap engine/query mesh proxy security/compliance state/... view/... xds/authz xds/envoy xds/layer xds/nds xds/resource xds/telemetry"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable"
 )
 

@@ -178,10 +178,15 @@ type Class struct {
 	// demand of proxies, as far as the proxy has it.
 	Filters    intern.List[api.Key]
 	Conditions intern.List[Condition]
+	// Telemetry is the Telemetry that selects the workload; zero if none does. Those for all workloads of the namespace or the mesh do not
+	// count here.
+	Telemetry api.Key
 	// HTTP10 is true if HTTP/1.0 is accepted.
 	HTTP10 bool
-	// DefaultLog is true if the Envoy of the proxy is too old for the access log format of the mesh, so it uses the default format.
+	// DefaultLog is true if the Envoy of the proxy is too old for the format of some access log, which then has the default format.
 	DefaultLog bool
+	// OldStats is the minor version of an Envoy that is too old for all features of the logger for metrics; 0 for others, and while metrics are off.
+	OldStats uint32
 	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration
 	// Gateway is true if the proxy is a router: it has no workload, and no traffic is redirected to it.
@@ -218,9 +223,11 @@ func (c Class) Hash() omap.Hash {
 	h.number(int64(c.Mode))
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))
+	h.number(int64(c.OldStats))
 	at := c.Site.Locality
 	h.text(c.Namespace, c.Cluster, c.Network, c.Bind, at.Region, at.Zone, at.SubZone)
 	h.key(c.Sidecar)
+	h.key(c.Telemetry)
 	for _, labels := range []mesh.Labels{c.Labels, c.Site.Labels} {
 		h.labels(labels)
 	}

@@ -50,6 +50,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 // writeSettings replaces the settings. It reports whether the rows of objects must be rewritten.
 func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
 	t.writeProviders(tx, m)
+	t.writeTelemetryProviders(tx, m)
 	return t.Settings.Write(tx, m)
 }
 

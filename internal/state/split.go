@@ -50,6 +50,7 @@ func (t *Tables) defineKinds() {
 		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
 		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
 		api.KindPeerAuthentication:    {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
+		api.KindTelemetry:             {of(t.splitTelemetry), nil, []rows{t.Telemetry.Objects}},
 
 		api.KindEnvoyFilter: {of(t.splitEnvoyFilter), nil, []rows{t.Filters.Rows, t.Filters.Orders, t.Filters.Selections, t.Filters.Conditions}},
 

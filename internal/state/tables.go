@@ -130,6 +130,8 @@ type Tables struct {
 
 	// Filters are the EnvoyFilters.
 	Filters Filters
+	// Telemetry says which logs, traces and metrics proxies make.
+	Telemetry Telemetry
 
 	// Peers are the PeerAuthentications.
 	Peers Peers
@@ -217,6 +219,7 @@ func New(o Options) *Tables {
 	t.defineRules(db)
 	t.defineSecurity(db)
 	t.defineFilters(db)
+	t.defineTelemetry(db)
 	t.definePeers(db)
 	t.defineGateways(db)
 	t.Rows = connected.New(db)

@@ -72,10 +72,17 @@ type bed struct {
 // newBed starts a control plane on the given files: name, text, name, text ...
 func newBed(t *testing.T, files ...string) *bed {
 	t.Helper()
+	return newBedWith(t, nil, files...)
+}
+
+// newBedWith starts a control plane with arguments of its own.
+func newBedWith(t *testing.T, args []string, files ...string) *bed {
+	t.Helper()
 	d, err := testbed.NewDiscovery(discoveryBinary, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.Args = args
 	b := &bed{T: t, Discovery: d, client: testbed.NewClient()}
 	t.Cleanup(b.client.CloseIdleConnections)
 	for i := 0; i < len(files); i += 2 {

@@ -144,6 +144,9 @@ const (
 	waypoint = "waypoint"
 )
 
+// Environ returns the environment from which the settings were made, as NAME=value.
+func (s *Settings) Environ() []string { return s.environ }
+
 // New returns the settings before flags are parsed. environ has the form of os.Environ().
 func New(environ []string) *Settings {
 	env := readEnvironment(environ)

@@ -22,10 +22,10 @@ type Process struct {
 	err    error // valid once ended is closed
 }
 
-// Start starts the binary.
-func Start(o Options) (*Process, error) {
+// Start starts the binary with an environment, as NAME=value; without any it has the agent's own.
+func Start(o Options, env ...string) (*Process, error) {
 	p := &Process{cmd: &exec.Cmd{Path: o.Binary, Args: append([]string{o.Binary}, o.Args()...)}, ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = o.Stdout, o.Stderr
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = o.Stdout, o.Stderr, env
 	p.cmd.SysProcAttr = attributes()
 	if o.Text != "" {
 		file, err := inMemory(o.Text)

@@ -65,6 +65,7 @@ func parseLine(text []byte, openMetrics bool, labels []label) (line, error) {
 	if l.name, text = cutName(text, true); len(l.name) == 0 {
 		return l, errLine
 	}
+	l.name = meshName(l.name)
 	if len(text) > 0 && text[0] != '{' && text[0] != ' ' && text[0] != '\t' {
 		return l, errLine
 	}
@@ -103,6 +104,7 @@ func parseComment(text []byte) (line, error) {
 	if l.name, rest = cutName(rest, true); len(l.name) == 0 || len(rest) > 0 && rest[0] != ' ' && rest[0] != '\t' {
 		return l, errLine
 	}
+	l.name = meshName(l.name)
 	l.text = trim(rest)
 	if !utf8.Valid(l.text) || bytes.IndexByte(l.text, 0) >= 0 || k == help && !escapesValid(l.text) {
 		return l, errLine
@@ -268,3 +270,11 @@ func cutWord(text []byte) (word, rest []byte) {
 
 // trim removes blanks around a text. A carriage return at the end of a line counts as a blank.
 func trim(text []byte) []byte { return bytes.Trim(text, " \t\r") }
+
+// meshName returns the name of a metric of the mesh without the prefix that Envoy gives to all its metrics.
+func meshName(name []byte) []byte {
+	if bytes.HasPrefix(name, []byte("envoy_istio_")) {
+		return name[len("envoy_"):]
+	}
+	return name
+}

@@ -85,6 +85,8 @@ func routes() []Entry {
 func policies() []Entry {
 	return []Entry{
 		{"policy-overruled", Warning, "An older policy selects the same workloads, and this one is not used.", "Merge the two, or remove one."},
+		{"telemetry-overruled", Warning, "An older Telemetry is for all workloads of the namespace, too, and this one is not used.", "Merge the two, or remove one."},
+		{"telemetry-no-provider", Error, "The extension provider of a Telemetry does not exist, is for something else, or cannot be reached: it gets nothing.", "Add the provider to the mesh configuration, or correct its service."},
 		{"policy-root-selector", Warning, "A policy of the root namespace with a selector selects no workload.", "Put it into the namespace of the workloads, or remove the selector."},
 		{"policy-port", Warning, "A mode of mutual TLS is for a port that no service leads to, or that is the service's port and not the workload's.", "Write the port of the workload."},
 		{"policy-no-provider", Error, "The extension provider of a policy cannot be asked: what the policy matches is denied.", "Add the provider to the mesh configuration, or correct its service."},

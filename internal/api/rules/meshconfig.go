@@ -3,6 +3,7 @@ package rules
 import (
 	"crypto/x509"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.meshTLS(at, "meshMTLS", m.MeshMTLS)
 	c.meshTLS(at, "tlsDefaults", m.TlsDefaults)
 	c.providers(at.Field("extensionProviders"), m.ExtensionProviders)
+	c.defaultProviders(at.Field("defaultProviders"), m)
 	if m.DefaultConfig != nil {
 		c.proxyConfig(at.Field("defaultConfig"), m.DefaultConfig)
 	}
@@ -80,9 +82,6 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 // accessLog checks the settings of the access log.
 func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 	format := (*document.Path)(nil).Field("accessLogFormat")
-	if m.AccessLogFormat != "" && m.AccessLogFile == "" {
-		c.warn(format, "has no effect without accessLogFile")
-	}
 	if reason := syntax.CheckAccessLogFormat(m); reason != "" {
 		c.warn(format, "%s: the default format is used", reason)
 	} else if minor, operator := syntax.EnvoyFor(m.AccessLogFormat); operator != "" {
@@ -225,10 +224,30 @@ func (c *checker) providers(p *document.Path, providers []*meshconfig.MeshConfig
 	}
 }
 
+// defaultProviders checks that the providers exist that are used where no Telemetry names any.
+func (c *checker) defaultProviders(p *document.Path, m *meshconfig.MeshConfig) {
+	d := m.GetDefaultProviders()
+	for _, use := range []struct {
+		field string
+		names []string
+	}{{"accessLogging", d.GetAccessLogging()}, {"metrics", d.GetMetrics()}, {"tracing", d.GetTracing()}} {
+		for i, name := range use.names {
+			if !slices.ContainsFunc(m.ExtensionProviders, func(o *meshconfig.MeshConfig_ExtensionProvider) bool { return strings.EqualFold(o.GetName(), name) }) {
+				c.warn(p.Field(use.field).At(i), "extensionProviders has no provider %s: it does nothing; declare it, or correct the name", document.Quote(name))
+			}
+		}
+	}
+}
+
 // providerDetails checks the fields of single kinds of providers.
 func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshConfig_ExtensionProvider) {
 	if o := provider.GetOpentelemetry(); o != nil && o.Http != nil && o.Grpc != nil {
 		c.warn(at.Field("opentelemetry"), "has two transports, http and grpc; keep one of them")
+	}
+	for _, format := range syntax.LogFormats(provider) {
+		if reason := syntax.LogFormat(format); reason != "" {
+			c.warn(at, "%s: the default format is used", reason)
+		}
 	}
 	if l := provider.GetLightstep(); l != nil && l.AccessToken == "" { //nolint:staticcheck // deprecated, and still in use
 		c.warn(at.Field("lightstep").Field("accessToken"), "is needed")

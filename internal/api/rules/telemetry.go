@@ -31,11 +31,23 @@ func Telemetry(s *telemetry.Telemetry, about About) []document.Finding {
 			}
 		}
 		for i, l := range s.AccessLogging {
-			if l.GetFilter() != nil {
-				c.rule(at.Field("accessLogging").At(i).Field("filter").Field("expression"), syntax.Expression(l.Filter.Expression))
-			}
+			c.logging(at.Field("accessLogging").At(i), l)
 		}
 	})
+}
+
+// logging checks an entry about access logs. A filter that Envoy cannot evaluate is no error, because the names in it are free.
+func (c *checker) logging(p *document.Path, l *telemetry.AccessLogging) {
+	if l.GetFilter() == nil {
+		return
+	}
+	text, at := l.Filter.Expression, p.Field("filter").Field("expression")
+	if !c.rule(at, syntax.Expression(text)) {
+		return
+	}
+	if reason := syntax.EnvoyExpression(text); reason != "" {
+		c.warn(at, "%s: nothing is logged by this entry", reason)
+	}
 }
 
 func (c *checker) metricOverride(p *document.Path, o *telemetry.MetricsOverrides) {
@@ -53,8 +65,10 @@ func (c *checker) metricOverride(p *document.Path, o *telemetry.MetricsOverrides
 			}
 		case tag.GetValue() == "":
 			c.fail(value, "a tag needs a value: an expression such as request.host; to remove the tag, use the operation REMOVE")
-		default:
-			c.rule(value, syntax.Expression(tag.Value))
+		case c.rule(value, syntax.Expression(tag.Value)):
+			if reason := syntax.EnvoyExpression(syntax.TagExpression(tag.Value)); reason != "" {
+				c.warn(value, "%s: the metric lacks the tag", reason)
+			}
 		}
 	}
 }

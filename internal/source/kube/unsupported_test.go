@@ -97,15 +97,15 @@ func TestUnsupportedKindsOfSelectedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		server.kinds["namespaces."] = "Namespace"
-		define(t, server, "telemetries.telemetry.istio.io")
-		server.put(object(t, "{apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {name: a, namespace: shop}}"))
+		define(t, server, "wasmplugins.extensions.istio.io")
+		server.put(object(t, "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: shop}, spec: {url: oci://a/b}}"))
 		r := join(t, server, func(o *kube.Options) {
 			o.Mesh = &meshconfig.MeshConfig{DiscoverySelectors: []*meshconfig.LabelSelector{{MatchLabels: map[string]string{"mesh": "on"}}}}
 		})
 		defer func() { r.stop() }()
 		r.wants("not selected")
 		server.put(object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {mesh: 'on'}}}"))
-		r.wants("selected", "cluster Kubernetes: warning: Telemetry is not supported yet: ignored; objects of telemetries.telemetry.istio.io: 1, shop/a")
+		r.wants("selected", "cluster Kubernetes: warning: WasmPlugin is not supported yet: ignored; objects of wasmplugins.extensions.istio.io: 1, shop/a")
 	})
 }
 

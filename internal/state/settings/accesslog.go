@@ -7,10 +7,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
-// AccessLog is where and how proxies log requests and connections.
+// AccessLog is where and how proxies log requests and connections, unless a Telemetry or a default provider says otherwise.
 type AccessLog struct {
-	// File is the path of the log; empty to disable the log.
-	File string
+	// File is the path of the log; empty to disable the log. Service sends logs to the service that the bootstrap of proxies names.
+	File    string
+	Service bool
 	// Format is a text, or a JSON object if JSON is true; empty for the default format.
 	Format string
 	JSON   bool
@@ -24,7 +25,7 @@ func (t *Settings) AccessLog(r store.Reader) AccessLog {
 	return v.Log
 }
 
-// LogEnvoy returns the minor version of the oldest Envoy 1 that accepts the format of the mesh's access log.
+// LogEnvoy returns the minor version of the oldest Envoy 1 that accepts the formats of all access logs.
 func (t *Settings) LogEnvoy(r store.Reader) uint32 {
 	v, _ := t.rows.Get(r, logEnvoy)
 	return uint32(v.Number)
@@ -32,13 +33,12 @@ func (t *Settings) LogEnvoy(r store.Reader) uint32 {
 
 func (t *Settings) writeAccessLog(tx *store.Txn, m *meshconfig.MeshConfig) {
 	var v, oldest Value
-	if file := m.GetAccessLogFile(); file != "" {
-		v.Log = AccessLog{
-			File: file, Format: m.GetAccessLogFormat(), JSON: m.GetAccessLogEncoding() == meshconfig.MeshConfig_JSON,
-			NoListeners: m.GetDisableEnvoyListenerLog(),
-		}
-		oldest.Number = int64(api.LogEnvoy(m))
+	v.Log = AccessLog{
+		File: m.GetAccessLogFile(), Format: m.GetAccessLogFormat(), JSON: m.GetAccessLogEncoding() == meshconfig.MeshConfig_JSON,
+		Service:     m.GetEnableEnvoyAccessLogService() && m.GetDefaultConfig().GetEnvoyAccessLogService().GetAddress() != "",
+		NoListeners: m.GetDisableEnvoyListenerLog(),
 	}
+	oldest.Number = int64(api.LogEnvoy(m))
 	t.rows.Set(tx, accessLog, v)
 	t.rows.Set(tx, logEnvoy, oldest)
 }

@@ -57,6 +57,10 @@ const (
 	inboundLocalhost
 	accessLog
 	logEnvoy
+	defaultLogs
+	defaultTracers
+	defaultMetrics
+	tracing
 	httpProxyPort
 	serviceSettings
 	meshTLS
@@ -185,5 +189,6 @@ func (t *Settings) Write(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool)
 	t.writePolicies(tx, m)
 	t.writeConnectionSettings(tx, m)
 	t.writeIngressSettings(tx, m)
+	t.writeTelemetry(tx, m)
 	return resplit
 }

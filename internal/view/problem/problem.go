@@ -135,6 +135,7 @@ func checks() map[string]func(*findings) {
 		api.KindRequestAuthentication: (*findings).requestAuthentication,
 		api.KindPeerAuthentication:    (*findings).peerAuthentication,
 		api.KindEnvoyFilter:           (*findings).envoyFilter,
+		api.KindTelemetry:             (*findings).telemetry,
 
 		ingress.Kind:      (*findings).ingress,
 		ingress.ClassKind: (*findings).ingressClass,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/state"
 )
 
 // Authorizer is the service of an extension provider that decides about requests, by its host and port.
@@ -24,10 +25,13 @@ func (q *Queries) Authorizer(r *query.Reader, s Set, p *meshconfig.MeshConfig_Ex
 	if o := p.GetEnvoyExtAuthzGrpc(); o != nil {
 		service, port = o.Service, o.Port
 	}
-	namespace, host, both := strings.Cut(service, "/")
-	if !both {
-		namespace, host = "", service
-	}
+	return q.Backend(r, s, service, port)
+}
+
+// Backend returns the service of a provider, which is written as host or namespace/host, as the proxies of a set see it. If they cannot
+// reach it, trouble says why.
+func (q *Queries) Backend(r *query.Reader, s Set, service string, port uint32) (a Authorizer, trouble string) {
+	namespace, host, _ := state.SplitService(service)
 	return q.destination(r, s, namespace, host, port)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
+	"github.com/pilotmesh/pilot/internal/view/telemetry"
 )
 
 // routerClass returns the facets of a proxy that is a gateway.
@@ -23,7 +24,7 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 		Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: mesh.FamiliesOf(p.Addresses), HTTP10: p.HTTP10, Idle: p.Idle,
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels), Labels: q.gatewayLabels(r, labels),
 		Gateways: q.gatewaysFor(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
-		Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
+		Policies: policy.Selecting(q.tables, r, p.Namespace, labels), Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy),
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)

@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
@@ -103,6 +104,8 @@ type Queries struct {
 	LabelledIndex *service.FootprintIndex[LabelledClients]
 	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
 	Class query.Query[string, proxy.Class]
+	// measured reports whether any proxy reports metrics of the mesh.
+	measured query.Query[service.All, bool]
 }
 
 // Define adds the queries to a graph.
@@ -128,8 +131,27 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.Index = service.DefineFootprintIndex(g, "scoped.", t.Domain(), q.Footprints)
 	q.defineClients(g)
 	q.defineLabelled(g)
+	q.measured = query.Define(g, "measured", func(a, b bool) bool { return a == b }, func(r *query.Reader, _ service.All) (bool, bool) {
+		return telemetry.Measured(t, r), true
+	})
 	q.Class = query.Define(g, "class", func(a, b proxy.Class) bool { return a == b }, q.class)
 	return q
+}
+
+// Measured reports whether any proxy reports metrics of the mesh, so that clusters and endpoints need what the metrics say of them.
+func (q *Queries) Measured(r *query.Reader) bool {
+	on, _ := q.measured.Get(r, service.All{})
+	return on
+}
+
+// oldStats returns the minor version of an Envoy that is too old for all features of the logger for metrics; 0 for others, and while metrics
+// are off.
+func (q *Queries) oldStats(r *query.Reader, minor uint32) uint32 {
+	const complete = 39
+	if minor == 0 || minor >= complete || !q.Measured(r) {
+		return 0
+	}
+	return minor
 }
 
 // View is the key of a host as a set sees it, normalised so that all sets for which it looks the same share the cells.

@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/telemetry"
 )
 
 // MaxGroups bounds how many groups of hosts are added up for one set: how many egress hosts of a Sidecar that name a
@@ -50,6 +51,7 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle, Names: p.DNS,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		MTLS:       q.services.Peers.Selected(r, p.Namespace, labels), NoCertificate: p.NoCertificate, Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
+		Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy),
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)

@@ -30,6 +30,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/nametable"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
+	"github.com/pilotmesh/pilot/internal/xds/telemetry"
 )
 
 // All is the key of what exists once, such as the problems and the base view.
@@ -69,6 +70,7 @@ type Queries struct {
 
 	tables    *state.Tables
 	policies  *authz.Queries
+	telemetry *telemetry.Queries
 	clusters  *cluster.Queries
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
@@ -89,10 +91,11 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	scopes := scope.Define(g, t, services, rules)
 	served := gateway.Define(g, t, services, rules, scopes)
 	connections := transport.Define(g, t, services, rules, scopes, served)
-	policies := authz.Define(g, t, scopes)
+	policies, observed := authz.Define(g, t, scopes), telemetry.Define(g, t, scopes)
 	q := &Queries{
 		Gateways:  served,
 		policies:  policies,
+		telemetry: observed,
 		Services:  services,
 		Rules:     rules,
 		Scope:     scopes,
@@ -100,7 +103,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),
-		listeners: listener.Define(g, t, services, scopes, connections, policies, served),
+		listeners: listener.Define(g, t, services, scopes, connections, policies, observed, served),
 		routes:    route.Define(g, t, services, rules, scopes, served),
 		names:     nametable.Define(g, t, services, scopes),
 	}

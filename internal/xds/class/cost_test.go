@@ -197,6 +197,31 @@ spec:
 	})
 }
 
+// telemetries are changes of Telemetries.
+func telemetries() []change {
+	apply := func(namespace, name, selector, filter string) func(*meshtest.World, meshtest.Large) {
+		return func(w *meshtest.World, _ meshtest.Large) {
+			w.Apply(fmt.Sprintf(`
+apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: %s, namespace: %s}
+spec: {%saccessLogging: [{providers: [{name: envoy}], filter: {expression: "%s"}}]}
+`, name, namespace, selector, filter))
+		}
+	}
+	const one = "selector: {matchLabels: {app: app4}}, "
+	return []change{
+		{"", func(w *meshtest.World, _ meshtest.Large) { w.Configure("accessLogFile: /dev/stdout\n") }},
+		{"Telemetry for one workload", apply("ns-04", "one", one, "response.code >= 500")},
+		{"Telemetry for no workload", apply("ns-04", "none", "selector: {matchLabels: {app: none}}, ", "true")},
+		{"Telemetry of a namespace added", apply("ns-04", "all", "", "response.code >= 400")},
+		{"Telemetry of a namespace", apply("ns-04", "all", "", "response.code >= 401")},
+		{"Telemetry of a namespace, overruled", apply("ns-04", "second", "", "true")},
+		{"Telemetry of the mesh added", apply("istio-system", "all", "", "response.code >= 400")},
+		{"Telemetry of the mesh", apply("istio-system", "all", "", "response.code >= 401")},
+	}
+}
+
 // costs applies changes to a mesh of a given size with some more objects, and lists the cells that ran and the bytes to
 // be sent.
 func costs(t *testing.T, services int, changes []change, more func(l meshtest.Large) []*api.Object) string {
@@ -210,6 +235,9 @@ func costs(t *testing.T, services int, changes []change, more func(l meshtest.La
 		before := maps.Clone(w.States())
 		c.do(w, l)
 		cost := w.Graph.Cost()
+		if c.name == "" { // it prepares the mesh
+			continue
+		}
 		total := 0
 		for _, n := range cost {
 			total += n
@@ -271,6 +299,28 @@ apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
 metadata: {name: one, namespace: ns-04}
 spec: {selector: {matchLabels: {app: app4}}}
+`)
+	})
+}
+
+// A Telemetry for one workload costs the listeners of its class. One for all workloads of a namespace, or of the mesh, moves no proxy to
+// another class.
+func TestCostOfTelemetries(t *testing.T) {
+	same(t, "testdata/cost-telemetries.txt", telemetries(), func(meshtest.Large) []*api.Object {
+		return meshtest.Parse(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: own, namespace: ns-04}
+spec:
+  hosts: [own.example]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 10.250.0.4, labels: {app: app4}}]
+---
+apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: one, namespace: ns-04}
+spec: {selector: {matchLabels: {app: app4}}, accessLogging: [{providers: [{name: envoy}]}]}
 `)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	view "github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
@@ -20,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/nametable"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
+	"github.com/pilotmesh/pilot/internal/xds/telemetry"
 )
 
 // Sharing says which proxies share a resource.
@@ -278,30 +280,51 @@ func (q *Queries) passing(s stack) stack {
 func (q *Queries) listenerStack() stack {
 	return stack{
 		fromElements("gateway", SharedByWorkload, q.listeners.Gateways, gatewaysOnly(func(r *query.Reader, c proxy.Class) listener.GatewaysKey {
-			return listener.GatewaysKeyOf(c, proxiesOf(c), q.policies.KeyOf(r, c))
+			return listener.GatewaysKeyOf(c, proxiesOf(c), q.policies.KeyOf(r, c), q.telemetryOf(r, c))
 		})),
 		fromCell("own addresses", SharedByWorkload, q.listeners.Own, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
 			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
 		}),
 		inbound(fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.InboundKey, bool) {
-			return listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c), q.policies.KeyOf(r, c)), true
+			return q.inboundKeyOf(r, c), true
 		}))),
 		withRoutes(fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
-			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
+			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c)), q.telemetryOf(r, c)), true
 		}))),
-		fromElements("labels in scope", SharedByScope, q.listeners.Labelled, sidecarsOnly(func(_ *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
+		fromElements("labels in scope", SharedByScope, q.listeners.Labelled, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
 			k, ok := scope.LabelledClientsOf(c)
-			return listener.LabelledKey{LabelledClients: k, Variant: listener.VariantOf(c)}, ok
+			return listener.LabelledKey{LabelledClients: k, Variant: q.variantOf(r, c)}, ok
 		})),
 		fromCell("HTTP proxies", SharedByScope, q.listeners.HTTPProxies, func(r *query.Reader, c proxy.Class) (listener.HTTPProxiesKey, bool) {
-			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: listener.SharedVariantOf(c)}, q.hasHTTPProxies(r, c)
+			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: q.sharedVariantOf(r, c)}, q.hasHTTPProxies(r, c)
 		}),
-		fromElements("scope", SharedByScope, q.listeners.Scoped, sidecarsOnly(ofEveryClass(func(c proxy.Class) listener.SetKey {
-			return listener.SetKey{Set: scope.SetOf(c), Variant: listener.VariantOf(c)}
-		}))),
-		fromElements("cluster", SharedByClients, q.listeners.ByCluster, sidecarsOnly(byCluster(listener.VariantOf))),
-		fromElements("base", SharedByAll, q.listeners.Base, sidecarsOnly(withoutSidecar(listener.SharedVariantOf))),
+		fromElements("scope", SharedByScope, q.listeners.Scoped, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.SetKey, bool) {
+			return listener.SetKey{Set: scope.SetOf(c), Variant: q.variantOf(r, c)}, true
+		})),
+		fromElements("cluster", SharedByClients, q.listeners.ByCluster, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
+			return q.variantOf(r, c), scope.SetOf(c).Overlay() && c.Cluster != ""
+		})),
+		fromElements("base", SharedByAll, q.listeners.Base, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
+			return q.sharedVariantOf(r, c), scope.SetOf(c).Overlay()
+		})),
 	}
+}
+
+// telemetryOf names how the outbound listeners of a class, or the listeners of its gateways, log and trace.
+func (q *Queries) telemetryOf(r *query.Reader, c proxy.Class) telemetry.Key {
+	return q.telemetry.KeyOf(r, c, view.Client)
+}
+
+func (q *Queries) inboundKeyOf(r *query.Reader, c proxy.Class) listener.InboundKey {
+	return listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c), q.policies.KeyOf(r, c), q.telemetry.KeyOf(r, c, view.Server))
+}
+
+func (q *Queries) variantOf(r *query.Reader, c proxy.Class) listener.Variant {
+	return listener.VariantOf(c, q.telemetryOf(r, c))
+}
+
+func (q *Queries) sharedVariantOf(r *query.Reader, c proxy.Class) listener.Variant {
+	return listener.SharedVariantOf(c, q.telemetryOf(r, c))
 }
 
 // routeStack is the stack of route configurations.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -133,7 +134,20 @@ func (t translation) build(p mesh.Port, subset *networking.Subset) *clusterv3.Cl
 	}
 	envoy.SetHTTP(c, http)
 	c.Metadata = envoy.Metadata(t.metadata(p, subset))
+	t.nameService(t.r, c.Metadata, t.s.Host, t.s.Namespace)
 	return c
+}
+
+// nameService adds to the metadata of a cluster what tags of metrics say of its service, if anybody measures.
+func (q *Queries) nameService(r *query.Reader, m *corev3.Metadata, host, namespace string) {
+	if !q.scope.Measured(r) {
+		return
+	}
+	name, _, ok := mesh.ClusterHost(host, q.tables.Domain())
+	if !ok {
+		name = host
+	}
+	envoy.SetService(m, host, name, namespace)
 }
 
 // discoveryCluster returns the cluster with what depends on how its endpoints are found.
@@ -171,7 +185,7 @@ func (t translation) dnsCluster(p mesh.Port, name string, timeout time.Duration,
 		preference = t.traffic.Preference(t.r, t.s.Near, settings)
 	}
 	groups := preference.Arrange(list, t.client.Site)
-	return envoy.DNSCluster(name, timeout, envoy.DNSOptions{Refresh: t.tables.DNSRefresh(t.r), One: one, IPv6: t.client.IPv6}, envoy.Assignment(name, groups, t.s.External))
+	return envoy.DNSCluster(name, timeout, envoy.DNSOptions{Refresh: t.tables.DNSRefresh(t.r), One: one, IPv6: t.client.IPv6}, envoy.Assignment(name, groups, t.s.External, envoy.Peers{On: t.scope.Measured(t.r), Namespace: t.s.Namespace}))
 }
 
 // dnsEndpoints are the endpoints of a service that Envoy resolves. If the service has none, the host itself is one.

@@ -74,6 +74,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 		q.setInboundPool(r, c, p)
 		if p.Host != "" {
 			c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
+			q.nameService(r, c.Metadata, p.Host, p.Namespace)
 		}
 		list = append(list, c)
 	}

@@ -23,6 +23,7 @@ import (
 type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
+	scope    *scope.Queries
 	*layer.Hosts[*resource.Resource]
 	// Passing are the assignments of the clusters through which gateways forward TLS of the mesh.
 	Passing *layer.Hosts[*resource.Resource]
@@ -30,7 +31,7 @@ type Queries struct {
 
 // Define adds the queries to a graph.
 func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
-	q := &Queries{services: s, traffic: tr}
+	q := &Queries{services: s, traffic: tr, scope: sc}
 	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Client: "ownAssignments"}, s, tr, sc,
 		layer.Translator[assignment, *resource.Resource]{Translate: q.assignments, Encode: assignment.encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	q.Passing = layer.DefineHosts(g, layer.Names{Base: "passingAssignments", Scoped: "scopedPassingAssignments", Client: "ownPassingAssignments"}, s, tr, sc,
@@ -44,11 +45,12 @@ type assignment struct {
 	groups []mesh.Group
 	// external endpoints never get the metadata for the mesh's TLS.
 	external bool
+	peers    envoy.Peers
 }
 
 // encode encodes the assignment without building a message, because there may be very many endpoints.
 func (a assignment) encode() *resource.Resource {
-	return resource.Encoded(resource.Endpoint, a.name, envoy.EncodeAssignment(a.name, a.groups, a.external))
+	return resource.Encoded(resource.Endpoint, a.name, envoy.EncodeAssignment(a.name, a.groups, a.external, a.peers))
 }
 
 // assignments are the assignments of all ports and subsets of a host.
@@ -76,6 +78,7 @@ func (q *Queries) passing(r *query.Reader, at layer.HostForClient) []assignment 
 func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Service, name func(port uint32, subset, host string) string, keep func([]mesh.PortEndpoint) []mesh.PortEndpoint) []assignment {
 	policy := q.traffic.PolicyFor(r, at.HostView, at.Rules)
 	preferring := q.traffic.DependsOnLocality(r, s.Near, policy)
+	peers := envoy.Peers{On: q.scope.Measured(r), Namespace: s.Namespace}
 	var out []assignment
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
@@ -102,7 +105,7 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
 			groups := preference.Arrange(far.throughGateways(inSubset(list, subset.GetLabels())), at.Site)
-			out = append(out, assignment{name(p.Number, subset.GetName(), s.Host), groups, s.External})
+			out = append(out, assignment{name(p.Number, subset.GetName(), s.Host), groups, s.External, peers})
 		}
 		one(nil)
 		if policy == nil {

@@ -45,18 +45,14 @@ const (
 // EncodeAssignment returns the deterministic encoding of what Assignment returns, without building messages. When
 // one of ten thousand endpoints of a service changes, writing the bytes costs a twentieth of building and encoding the
 // messages. It panics on text that is not UTF-8, as encoding the message would.
-func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
+func EncodeAssignment(name string, groups []mesh.Group, external bool, peers Peers) []byte {
 	n := 0
 	for _, g := range groups {
 		n += len(g.Endpoints)
 	}
 	var meshTLS []byte // the encoded metadata of endpoints that accept the mesh's TLS, if there are any
 	if !external && slices.ContainsFunc(groups, hasMeshTLS) {
-		m, err := proto.MarshalOptions{Deterministic: true}.Marshal(meshTLSMetadata())
-		if err != nil {
-			panic(fmt.Errorf("encode the metadata of endpoints: %w", err))
-		}
-		meshTLS = appendBytes(nil, lbMetadata, m)
+		meshTLS = encodeMetadata(meshTLSMetadata())
 	}
 	out := appendText(make([]byte, 0, len(name)+(80+len(meshTLS))*n), assignmentName, name)
 	var group []byte
@@ -74,9 +70,16 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 		var common commonPart
 		for _, e := range g.Endpoints {
 			is := commonPart{weight: max(e.Weight>>shift, 1), health: healthOf(e), meshTLS: !external && e.TakesMeshTLS()}
+			if peers.On {
+				is.labels, is.cluster = e.Labels, e.Cluster
+			}
 			sum += is.weight
 			if !is.equal(common) {
-				common = is.encode(meshTLS)
+				metadata := meshTLS
+				if peers.On {
+					metadata = encodeMetadata(peers.endpointMetadata(e, external))
+				}
+				common = is.encode(metadata, is.meshTLS || peers.On)
 			}
 			group = appendLbEndpoint(group, common.bytes, e)
 		}
@@ -95,18 +98,33 @@ type commonPart struct {
 	weight  uint32
 	health  corev3.HealthStatus
 	meshTLS bool
+	// labels and cluster count if the metadata of endpoints is about their workload.
+	labels  mesh.Labels
+	cluster string
 	bytes   []byte
 }
 
 func (c commonPart) equal(o commonPart) bool {
-	return c.weight == o.weight && c.health == o.health && c.meshTLS == o.meshTLS
+	return o.bytes != nil && c.weight == o.weight && c.health == o.health && c.meshTLS == o.meshTLS && c.labels == o.labels && c.cluster == o.cluster
 }
 
-// encode adds the encoding.
-func (c commonPart) encode(meshTLS []byte) commonPart {
+// encodeMetadata returns the encoded field with the metadata of an endpoint.
+func encodeMetadata(m *corev3.Metadata) []byte {
+	if m == nil {
+		return nil
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Errorf("encode the metadata of endpoints: %w", err))
+	}
+	return appendBytes(nil, lbMetadata, b)
+}
+
+// encode adds the encoding. metadata counts if with is true.
+func (c commonPart) encode(metadata []byte, with bool) commonPart {
 	c.bytes = appendNumber(nil, lbHealth, uint32(c.health))
-	if c.meshTLS {
-		c.bytes = append(c.bytes, meshTLS...)
+	if with {
+		c.bytes = append(c.bytes, metadata...)
 	}
 	c.bytes = appendWrapped(c.bytes, lbWeight, c.weight)
 	return c

@@ -28,16 +28,20 @@ func TestEncodeAssignment(t *testing.T) {
 				if rapid.Bool().Draw(t, "mesh") {
 					e.ServiceAccount = "sa"
 				}
+				if rapid.Bool().Draw(t, "labelled") {
+					e.Labels, e.Cluster = mesh.LabelsOf(map[string]string{"app": "web", "version": "v1"}), "c"
+				}
 				g.Endpoints = append(g.Endpoints, mesh.PortEndpoint{Endpoint: e, Port: rapid.Uint32Range(0, 65535).Draw(t, "port")})
 			}
 			groups = append(groups, g)
 		}
 		external := rapid.Bool().Draw(t, "external")
-		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(Assignment("outbound|80||x", groups, external))
+		peers := Peers{On: rapid.Bool().Draw(t, "measured"), Namespace: "shop"}
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(Assignment("outbound|80||x", groups, external, peers))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := EncodeAssignment("outbound|80||x", groups, external); !bytes.Equal(got, want) {
+		if got := EncodeAssignment("outbound|80||x", groups, external, peers); !bytes.Equal(got, want) {
 			t.Fatalf("encoded as\n%x, the message is\n%x", got, want)
 		}
 	})

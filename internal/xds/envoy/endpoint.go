@@ -10,9 +10,9 @@ import (
 )
 
 // Assignment lists endpoints, for a cluster that holds them itself. External endpoints get no metadata for the mesh's
-// TLS. Weights are scaled down until their sum fits in 32 bits, because Envoy refuses larger sums. EncodeAssignment must
+// TLS or for metrics. Weights are scaled down until their sum fits in 32 bits, because Envoy refuses larger sums. EncodeAssignment must
 // return the same content.
-func Assignment(name string, groups []mesh.Group, external bool) *endpointv3.ClusterLoadAssignment {
+func Assignment(name string, groups []mesh.Group, external bool, peers Peers) *endpointv3.ClusterLoadAssignment {
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	shift := weightShift(groups)
 	for _, g := range groups {
@@ -25,9 +25,7 @@ func Assignment(name string, groups []mesh.Group, external bool) *endpointv3.Clu
 			weight := max(e.Weight>>shift, 1)
 			sum += weight
 			lb := endpoint(e, weight)
-			if !external && e.TakesMeshTLS() {
-				lb.Metadata = meshTLSMetadata()
-			}
+			lb.Metadata = peers.endpointMetadata(e, external)
 			out.LbEndpoints = append(out.LbEndpoints, lb)
 		}
 		if g.Weight > 0 {

@@ -2,12 +2,10 @@ package envoy
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
@@ -91,21 +89,5 @@ func TestSendProxyProtocol(t *testing.T) {
 	}
 	if got := inner(c.TransportSocketMatches[0].TransportSocket); got != tlsSocket {
 		t.Errorf("TLS is sent through %q", got)
-	}
-}
-
-// Connections that no filter chain matches are logged by the listener itself, unless that is switched off.
-func TestAddAccessLog(t *testing.T) {
-	for _, listeners := range []bool{true, false} {
-		l := Listener("l", Loopback, 80, Outbound, true)
-		l.FilterChains = []*listenerv3.FilterChain{Chain("", nil, TCPProxy("c", "c"))}
-		before := l.FilterChains[0].Filters[0].GetTypedConfig().Value
-		AddAccessLog(l, TextLog("/dev/stdout", ""), listeners)
-		if after := l.FilterChains[0].Filters[0].GetTypedConfig().Value; slices.Equal(before, after) {
-			t.Error("the filter does not log")
-		}
-		if got := len(l.AccessLog) == 1 && slices.Equal(l.AccessLog[0].Filter.GetResponseFlagFilter().GetFlags(), []string{"NR"}); got != listeners {
-			t.Errorf("with listeners %v: the listener has the logs %v", listeners, l.AccessLog)
-		}
 	}
 }

@@ -294,3 +294,13 @@ func SendProxyProtocol(c *clusterv3.Cluster, version2 bool) {
 		m.TransportSocket = around(m.TransportSocket)
 	}
 }
+
+// IsMeshTLS reports whether a transport socket of a server terminates mutual TLS of the mesh.
+func IsMeshTLS(s *corev3.TransportSocket) bool {
+	m := new(tlsv3.DownstreamTlsContext)
+	if s == nil || s.GetTypedConfig().UnmarshalTo(m) != nil {
+		return false
+	}
+	certificates := m.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()
+	return m.GetRequireClientCertificate().GetValue() && len(certificates) == 1 && certificates[0].GetName() == workloadSecret
+}

@@ -20,14 +20,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/telemetry"
 )
 
 // GatewaysKey names the listeners of gateways.
 type GatewaysKey struct {
 	gateway.Proxies
 	HTTP10 bool
-	// DefaultLog says that the access log has its default format.
-	DefaultLog bool
+	// Telemetry names how the listeners log and trace.
+	Telemetry telemetry.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxies' addresses.
@@ -37,8 +38,8 @@ type GatewaysKey struct {
 }
 
 // GatewaysKeyOf returns the key of a class of gateways to which some policies apply.
-func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key) GatewaysKey {
-	return GatewaysKey{Proxies: p, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
+func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key, t telemetry.Key) GatewaysKey {
+	return GatewaysKey{Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
 }
 
 // gatewaySocketKey names a listener of gateways.
@@ -94,7 +95,7 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	if plan.Servers[0].Kind().IsTLS() {
 		envoy.AddTLSInspector(l, envoy.AllPorts())
 	}
-	logAccess(q.accessLog(r, k.DefaultLog), l)
+	q.telemetry.Settings(r, k.Telemetry).Apply(l)
 	return l
 }
 

@@ -36,6 +36,6 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, http)}
 		list = append(list, l)
 	}
-	logAccess(q.accessLog(r, k.DefaultLog), list...)
+	q.telemetry.Settings(r, k.Telemetry).Apply(list...)
 	return asMap(list...), true
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/telemetry"
 )
 
 // inboundServer is the Server header of responses through inbound listeners, unless the mesh sets another one.
@@ -29,8 +30,8 @@ type VirtualKey struct {
 	Mode     proxy.Mode
 	Outbound settings.Outbound
 	HTTP10   bool
-	// DefaultLog says that the access log has its default format.
-	DefaultLog bool
+	// Telemetry names how the listeners log and trace.
+	Telemetry telemetry.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
@@ -38,8 +39,8 @@ type VirtualKey struct {
 }
 
 // VirtualKeyOf returns the key of a class, whose proxies handle traffic to undeclared destinations as outbound says.
-func VirtualKeyOf(c proxy.Class, outbound settings.Outbound) VirtualKey {
-	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families}
+func VirtualKeyOf(c proxy.Class, outbound settings.Outbound, t telemetry.Key) VirtualKey {
+	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families}
 }
 
 func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
@@ -58,7 +59,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound, k.IdleTimeout))
 	if k.Outbound.Mode != settings.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
-		logAccess(q.accessLog(r, k.DefaultLog), l)
+		q.telemetry.Settings(r, k.Telemetry).Apply(l)
 		return asMap(l), true
 	}
 	l.DefaultFilterChain = catchAll
@@ -72,7 +73,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	routes.VirtualHosts = []*routev3.VirtualHost{host}
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualOutbound-catchall-http", envoy.MatchHTTP(k.HTTP10),
 		envoy.HTTPWithRoutes(envoy.DynamicDNSCluster, routes, options)))
-	logAccess(q.accessLog(r, k.DefaultLog), l)
+	q.telemetry.Settings(r, k.Telemetry).Apply(l)
 	return asMap(l), true
 }
 
@@ -85,8 +86,8 @@ type InboundKey struct {
 	// Bind is the address to bind if traffic is not redirected to the proxy.
 	Bind   string
 	HTTP10 bool
-	// DefaultLog says that the access log has its default format.
-	DefaultLog bool
+	// Telemetry names how the listeners log and trace.
+	Telemetry telemetry.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
@@ -96,8 +97,8 @@ type InboundKey struct {
 }
 
 // InboundKeyOf returns the key of a class whose workloads have these modes, and to which some policies apply.
-func InboundKeyOf(c proxy.Class, modes mesh.MTLS, policies authz.Key) InboundKey {
-	return InboundKey{Ports: c.Inbound, MTLS: modes, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
+func InboundKeyOf(c proxy.Class, modes mesh.MTLS, policies authz.Key, t telemetry.Key) InboundKey {
+	return InboundKey{Ports: c.Inbound, MTLS: modes, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
 }
 
 // inboundBuilder makes the inbound listeners of a workload.
@@ -141,7 +142,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	if k.Mode != proxy.None {
 		list = append(list, side.virtualListener(captured))
 	}
-	logAccess(q.accessLog(r, k.DefaultLog), list...)
+	q.telemetry.Settings(r, k.Telemetry).Apply(list...)
 	return asMap(list...), true
 }
 

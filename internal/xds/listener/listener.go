@@ -28,6 +28,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/telemetry"
 )
 
 // Map is a set of resources by name.
@@ -40,8 +41,8 @@ type Variant struct {
 	NotIntercepted bool
 	// HTTP10 says that HTTP/1.0 is accepted.
 	HTTP10 bool
-	// DefaultLog says that the access log has its default format.
-	DefaultLog bool
+	// Telemetry names how the listeners log and trace.
+	Telemetry telemetry.Key
 	// IdleTimeout is how long a connection may be without data or requests, unless a rule limits it. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
@@ -51,13 +52,13 @@ type Variant struct {
 }
 
 // VariantOf is the variant of a class.
-func VariantOf(c proxy.Class) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster}
+func VariantOf(c proxy.Class, t telemetry.Key) Variant {
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster}
 }
 
 // SharedVariantOf is the variant of a class without its cluster.
-func SharedVariantOf(c proxy.Class) Variant {
-	v := VariantOf(c)
+func SharedVariantOf(c proxy.Class, t telemetry.Key) Variant {
+	v := VariantOf(c, t)
 	v.Cluster = ""
 	return v
 }
@@ -93,6 +94,7 @@ type Queries struct {
 	scope     *scope.Queries
 	transport *transport.Queries
 	policies  *authz.Queries
+	telemetry *telemetry.Queries
 	gateways  *gateway.Queries
 	// Base are the listeners of the base view, Scoped of a set, Labelled of clients with labels. ByCluster are the listeners
 	// of the base view that differ in a cluster, because services have other addresses there.
@@ -116,8 +118,8 @@ type Queries struct {
 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries, policies *authz.Queries, gw *gateway.Queries) *Queries {
-	q := &Queries{tables: t, services: s, scope: sc, transport: tp, policies: policies, gateways: gw}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries, policies *authz.Queries, tel *telemetry.Queries, gw *gateway.Queries) *Queries {
+	q := &Queries{tables: t, services: s, scope: sc, transport: tp, policies: policies, telemetry: tel, gateways: gw}
 	q.Messages = query.Define(g, "listenerMessage", func(a, b *listenerv3.Listener) bool { return proto.Equal(a, b) },
 		func(r *query.Reader, k AddressKey) (*listenerv3.Listener, bool) {
 			l, _ := q.message(r, k)
@@ -187,7 +189,7 @@ type listenerInput struct {
 	http     settings.HTTPSettings
 	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
 	detectionTimeout time.Duration
-	log              settings.AccessLog
+	log              telemetry.Settings
 }
 
 // AddressKey names a listener: its address, and the clients it is for. Without a set it is in the base view.
@@ -215,7 +217,7 @@ func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener
 	if !differs {
 		return nil, false
 	}
-	c.log = q.accessLog(r, k.DefaultLog)
+	c.log = q.telemetry.Settings(r, k.Telemetry)
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
 	}
@@ -301,7 +303,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	case !bound: // a proxy without redirection does not know the original destination
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknownTraffic(c.outbound, c.IdleTimeout))
 	}
-	logAccess(c.log, l)
+	c.log.Apply(l)
 	return l
 }
 
@@ -350,29 +352,6 @@ func httpOptions(s settings.HTTPSettings, old bool, server string) envoy.HTTPOpt
 	return envoy.HTTPOptions{
 		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == settings.DecodeSlashes,
 		PassServerHeader: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, SuppressEnvoyHeaders: s.NoDebugHeaders, PreserveHeaderCase: s.KeepCase,
-	}
-}
-
-// accessLog is the mesh's access log, or the same log in the default format.
-func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) settings.AccessLog {
-	log := q.tables.AccessLog(r)
-	if defaultFormat {
-		log.Format = ""
-	}
-	return log
-}
-
-// logAccess makes listeners log requests and connections if the mesh has an access log.
-func logAccess(log settings.AccessLog, list ...*listenerv3.Listener) {
-	if log.File == "" {
-		return
-	}
-	write := envoy.TextLog
-	if log.JSON {
-		write = envoy.JSONLog
-	}
-	for _, l := range list {
-		envoy.AddAccessLog(l, write(log.File, log.Format), !log.NoListeners)
 	}
 }
 

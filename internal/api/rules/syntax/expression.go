@@ -45,6 +45,8 @@ type expressionParser struct {
 	wrong string // the first mistake
 	plain bool   // the member that was read last is a single name
 	field bool   // the member that was read last ends with the name of a field
+	// about is called for each call with its arguments, or with the type of a message; nil for nothing.
+	about func(call expressionCall)
 }
 
 // fail notes a mistake at the present token.
@@ -210,6 +212,9 @@ func (p *expressionParser) named(depth int) {
 
 // fields reads the fields of a message.
 func (p *expressionParser) fields(depth int) {
+	if p.about != nil {
+		p.about(expressionCall{message: true})
+	}
 	p.need("{")
 	p.list("}", depth, func() {
 		if p.token != nameToken {
@@ -238,8 +243,11 @@ func (p *expressionParser) list(end string, depth int, element func()) {
 // call reads the arguments of a call, and checks the arguments of macros.
 func (p *expressionParser) call(name string, method bool, depth int) {
 	var plain, field []bool
+	last, end := p.at, p.at
 	for p.wrong == "" && !p.is(")") {
+		last = p.at - len(p.word)
 		p.expression(depth + 1)
+		end = p.at - len(p.word)
 		plain, field = append(plain, p.plain), append(field, p.field)
 		if !p.take(",") {
 			break
@@ -249,6 +257,9 @@ func (p *expressionParser) call(name string, method bool, depth int) {
 		}
 	}
 	p.need(")")
+	if p.about != nil && p.wrong == "" {
+		p.about(expressionCall{name: name, method: method, arguments: len(plain), last: strings.TrimSpace(p.text[last:min(end, len(p.text))])})
+	}
 	switch {
 	case !method && name == "has" && len(field) == 1 && !field[0]:
 		p.fail("has() needs a field, such as has(request.host)")

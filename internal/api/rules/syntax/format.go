@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/structpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
@@ -144,10 +145,60 @@ func EnvoyFor(format string) (minor uint32, operator string) {
 	}
 }
 
+// LogFormat checks the operators of a format of access logs. They have one operator more, whose extension of Envoy is added, and
+// expressions in CEL must be ones that Envoy can evaluate.
+func LogFormat(s string) string {
+	s = strings.ReplaceAll(s, "%REQ_WITHOUT_QUERY(", "%REQ(")
+	if reason := Format(s); reason != "" {
+		return reason
+	}
+	for rest := s; ; {
+		_, after, found := strings.Cut(rest, "%CEL(")
+		if !found {
+			return ""
+		}
+		n := formatLen("%CEL(" + after)
+		argument := after[:max(0, n-len("%CEL("))]
+		if reason := EnvoyExpression(argument[:strings.LastIndexByte(argument, ')')]); reason != "" {
+			return reason
+		}
+		rest = after[len(argument):]
+	}
+}
+
+// LogFormats returns the formats of a provider of access logs. They may be wrong.
+func LogFormats(p *meshconfig.MeshConfig_ExtensionProvider) (list []string) {
+	file, otel := p.GetEnvoyFileAccessLog().GetLogFormat(), p.GetEnvoyOtelAls().GetLogFormat()
+	list = append(list, file.GetText(), otel.GetText())
+	return append(list, FieldFormats(file.GetLabels()), FieldFormats(otel.GetLabels()))
+}
+
+// FieldFormats returns all texts in an object, one per line. Each of them is a format.
+func FieldFormats(fields *structpb.Struct) string {
+	var out strings.Builder
+	var add func(v any)
+	add = func(v any) {
+		switch v := v.(type) {
+		case string:
+			out.WriteString(v + "\n")
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				add(v[name])
+			}
+		case []any:
+			for _, e := range v {
+				add(e)
+			}
+		}
+	}
+	add(fields.AsMap())
+	return out.String()
+}
+
 // CheckAccessLogFormat returns why the access log format cannot be used; empty if it can, or if there is none.
 func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 	if m.AccessLogFormat == "" || m.AccessLogEncoding != meshconfig.MeshConfig_JSON {
-		return Format(m.AccessLogFormat)
+		return LogFormat(m.AccessLogFormat)
 	}
 	var members map[string]any
 	if err := json.Unmarshal([]byte(m.AccessLogFormat), &members); err != nil || len(members) == 0 {
@@ -160,7 +211,7 @@ func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 func checkFormats(v any) (reason string) {
 	switch v := v.(type) {
 	case string:
-		return Format(v)
+		return LogFormat(v)
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if reason = checkFormats(v[name]); reason != "" {

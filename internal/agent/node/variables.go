@@ -1,0 +1,53 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+)
+
+// Variables returns the environment of an Envoy with this node: the agent's own, and what the workload is, which listeners from the control
+// plane read for metrics and traces. What the agent's environment says of the service in traces stays.
+func Variables(n *corev3.Node, environ []string) []string {
+	text := func(key string) string { return n.GetMetadata().GetFields()[key].GetStringValue() }
+	labels := map[string]string{}
+	for name, v := range n.GetMetadata().GetFields()["LABELS"].GetStructValue().GetFields() {
+		labels[name] = v.GetStringValue()
+	}
+	is := mesh.IdentityOf(mesh.LabelsOf(labels))
+	list := slices.Clip(environ)
+	for _, v := range []struct{ name, value string }{
+		{envoy.EnvNamespace, text("NAMESPACE")}, {envoy.EnvCluster, text("CLUSTER_ID")}, {envoy.EnvMesh, text("MESH_ID")},
+		{envoy.EnvWorkload, cmp.Or(text("WORKLOAD_NAME"), is.Workload)}, {envoy.EnvApp, is.App}, {envoy.EnvVersion, is.Version},
+		{envoy.EnvCanonicalService, cmp.Or(is.Service, text("WORKLOAD_NAME"))}, {envoy.EnvCanonicalRevision, is.Revision},
+		{envoy.EnvUnknown, "unknown"},
+	} {
+		if v.value != "" {
+			list = append(list, v.name+"="+v.value)
+		}
+	}
+	const attributes, datadog = "OTEL_RESOURCE_ATTRIBUTES", "DD_SERVICE"
+	own := variable(environ, attributes)
+	if !strings.Contains(","+own, ",service.name=") {
+		list = append(list, attributes+"="+strings.TrimPrefix(own+",service.name="+n.GetCluster(), ","))
+	}
+	if variable(environ, datadog) == "" {
+		list = append(list, datadog+"="+n.GetCluster())
+	}
+	return list
+}
+
+// variable returns the value of a variable; empty if there is none.
+func variable(environ []string, name string) (value string) {
+	for _, v := range environ {
+		if text, ok := strings.CutPrefix(v, name+"="); ok {
+			value = text
+		}
+	}
+	return value
+}

@@ -1,0 +1,188 @@
+package state
+
+import (
+	"cmp"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	telemetry "istio.io/api/telemetry/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// Telemetry says which logs, traces and metrics proxies make, and where they send them.
+type Telemetry struct {
+	// Objects are the Telemetry objects.
+	Objects store.Table[api.Key, *TelemetryObject]
+	// Wide lists the Telemetries of a namespace that select all its workloads, oldest first. ByLabel lists the others by the first label
+	// of their selector, oldest first.
+	Wide    store.Index[string, AgeKey]
+	ByLabel store.Index[LabelIn, SelectingTelemetry]
+	// Measuring lists, under the empty key, the Telemetries with entries about metrics.
+	Measuring store.Index[struct{}, api.Key]
+	// Providers are the extension providers of the mesh configuration for logs, traces and metrics, by name in lower case.
+	Providers store.Table[string, *meshconfig.MeshConfig_ExtensionProvider]
+	// Backends lists, under the empty key, the hosts of the services that providers send to.
+	Backends store.Index[struct{}, omap.Name]
+}
+
+// TelemetryObject is a Telemetry.
+type TelemetryObject struct {
+	Object  api.Key
+	Created int64 // in microseconds since 1970
+	Spec    *telemetry.Telemetry
+	// Labels are the labels that a workload must have; none for all workloads of the namespace.
+	Labels mesh.Labels
+	// Targeted is true if it names targets, so that it selects no sidecars.
+	Targeted bool
+	Hash     omap.Hash
+}
+
+// SelectingTelemetry is a Telemetry with a selector. It contains the labels, so that matching them reads no row.
+type SelectingTelemetry struct {
+	AgeKey
+	Labels mesh.Labels
+}
+
+// Compare orders by age, then key, then labels.
+func (s SelectingTelemetry) Compare(o SelectingTelemetry) int {
+	return cmp.Or(s.AgeKey.Compare(o.AgeKey), mesh.CompareLabels(s.Labels, o.Labels))
+}
+
+// AppendTo appends an unambiguous form.
+func (s SelectingTelemetry) AppendTo(b []byte) []byte {
+	b = s.AgeKey.AppendTo(b)
+	for l := range s.Labels.All() {
+		b = l.AppendTo(b)
+	}
+	return b
+}
+
+func (t *Tables) defineTelemetry(db *store.DB) {
+	s := &t.Telemetry
+	s.Objects = store.NewTable[api.Key](db, "telemetries", func(a, b *TelemetryObject) bool { return a.Hash == b.Hash && a.Created == b.Created })
+	s.Wide = store.NewIndex(s.Objects, "telemetriesForAll", func(k api.Key, o *TelemetryObject, add func(string, AgeKey)) {
+		if !o.Targeted && o.Labels.Empty() {
+			add(k.Namespace, AgeKey{o.Created, k})
+		}
+	})
+	s.ByLabel = store.NewIndex(s.Objects, "telemetriesByLabel", func(k api.Key, o *TelemetryObject, add func(LabelIn, SelectingTelemetry)) {
+		if o.Targeted {
+			return
+		}
+		for first := range o.Labels.All() {
+			add(LabelIn{k.Namespace, first}, SelectingTelemetry{AgeKey{o.Created, k}, o.Labels})
+			break
+		}
+	})
+	s.Measuring = store.NewIndex(s.Objects, "measuringTelemetries", func(k api.Key, o *TelemetryObject, add func(struct{}, api.Key)) {
+		if len(o.Spec.GetMetrics()) > 0 && !o.Targeted {
+			add(struct{}{}, k)
+		}
+	})
+	s.Providers = store.NewTable[string](db, "telemetryProviders", func(a, b *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(a, b) })
+	s.Backends = store.NewIndex(s.Providers, "telemetryBackends", func(_ string, p *meshconfig.MeshConfig_ExtensionProvider, add func(struct{}, omap.Name)) {
+		if service, _ := TelemetryService(p); service != "" {
+			_, host, _ := SplitService(service)
+			add(struct{}{}, omap.Name(host))
+		}
+	})
+}
+
+func (t *Tables) splitTelemetry(tx *store.Txn, o *api.Object, spec *telemetry.Telemetry) {
+	t.Telemetry.Objects.Set(tx, o.Key, &TelemetryObject{
+		Object: o.Key, Created: age(o), Spec: spec, Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()),
+		Targeted: spec.TargetRef != nil || len(spec.TargetRefs) > 0, Hash: o.Hash,
+	})
+}
+
+// writeTelemetryProviders replaces the extension providers for logs, traces and metrics.
+func (t *Tables) writeTelemetryProviders(tx *store.Txn, m *meshconfig.MeshConfig) {
+	named := map[string]bool{}
+	for _, p := range m.GetExtensionProviders() {
+		name := strings.ToLower(p.GetName())
+		if _, ok := telemetryUse(p); ok && !named[name] {
+			named[name] = true
+			t.Telemetry.Providers.Set(tx, name, p)
+		}
+	}
+	for name := range t.Telemetry.Providers.All() {
+		if !named[name] {
+			t.Telemetry.Providers.Delete(tx, name)
+		}
+	}
+}
+
+// TelemetryUse is a use of a provider.
+type TelemetryUse uint8
+
+// The uses of providers.
+const (
+	ForLogs TelemetryUse = iota + 1
+	ForTraces
+	ForMetrics
+)
+
+// ProviderFor returns the provider with a name, in any case, if it serves a use. found says that there is a provider with this name.
+func (t *Telemetry) ProviderFor(r store.Reader, name string, use TelemetryUse) (p *meshconfig.MeshConfig_ExtensionProvider, found bool) {
+	p, found = t.Providers.Get(r, strings.ToLower(name))
+	if is, _ := telemetryUse(p); is != use {
+		return nil, found
+	}
+	return p, found
+}
+
+// telemetryUse returns the use of a provider; false if it makes no logs, traces or metrics that an Envoy can make.
+func telemetryUse(p *meshconfig.MeshConfig_ExtensionProvider) (use TelemetryUse, ok bool) {
+	switch p.GetProvider().(type) {
+	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLog, *meshconfig.MeshConfig_ExtensionProvider_EnvoyHttpAls,
+		*meshconfig.MeshConfig_ExtensionProvider_EnvoyTcpAls, *meshconfig.MeshConfig_ExtensionProvider_EnvoyOtelAls:
+		return ForLogs, true
+	case *meshconfig.MeshConfig_ExtensionProvider_Zipkin, *meshconfig.MeshConfig_ExtensionProvider_Datadog,
+		*meshconfig.MeshConfig_ExtensionProvider_Skywalking, *meshconfig.MeshConfig_ExtensionProvider_Opentelemetry:
+		return ForTraces, true
+	case *meshconfig.MeshConfig_ExtensionProvider_Prometheus:
+		return ForMetrics, true
+	}
+	return 0, false
+}
+
+// TelemetryService returns the service that a provider for logs or traces sends to, as it is written: host, or namespace/host.
+func TelemetryService(p *meshconfig.MeshConfig_ExtensionProvider) (service string, port uint32) {
+	type backend interface {
+		GetService() string
+		GetPort() uint32
+	}
+	var b backend
+	switch p := p.GetProvider().(type) {
+	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyHttpAls:
+		b = p.EnvoyHttpAls
+	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyTcpAls:
+		b = p.EnvoyTcpAls
+	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyOtelAls:
+		b = p.EnvoyOtelAls
+	case *meshconfig.MeshConfig_ExtensionProvider_Zipkin:
+		b = p.Zipkin
+	case *meshconfig.MeshConfig_ExtensionProvider_Datadog:
+		b = p.Datadog
+	case *meshconfig.MeshConfig_ExtensionProvider_Skywalking:
+		b = p.Skywalking
+	case *meshconfig.MeshConfig_ExtensionProvider_Opentelemetry:
+		b = p.Opentelemetry
+	default:
+		return "", 0
+	}
+	return b.GetService(), b.GetPort()
+}
+
+// SplitService splits the service of a provider into its namespace and its host in lower case. named is false if it names no namespace.
+func SplitService(service string) (namespace, host string, named bool) {
+	if ns, name, ok := strings.Cut(service, "/"); ok {
+		return ns, strings.ToLower(name), true
+	}
+	return "", strings.ToLower(service), false
+}
