@@ -59,6 +59,13 @@ Environment variables of Istio change that:
   ISTIOD_CUSTOM_HOST                             more names by which callers know the control plane
   COMPLIANCE_POLICY                              fips-140-2 or pqc: restrict all TLS, that of proxies, too
 
+For a cluster it serves the webhooks that inject proxies and check objects (--httpsAddr; doc/injection.md). Environment variables of Istio:
+  INJECT_ENABLED                                 false: serve no webhooks
+  ENABLE_NATIVE_SIDECARS                         true: proxies are init containers that stay running
+  INJECTION_WEBHOOK_CONFIG_NAME, VALIDATION_WEBHOOK_CONFIG_NAME
+                                                 configurations of webhooks into which the root of the mesh is written
+  PLATFORM                                       openshift: users of proxies follow from their namespaces
+
 Environment variables: POD_NAMESPACE, CLUSTER_ID and REVISION are the defaults of --namespace and --clusterID; REVISION is the revision of the control plane.
 POD_NAME names this replica in WorkloadEntries, and when replicas elect the one that writes statuses and addresses to the cluster, which ENABLE_LEADER_ELECTION=false turns
 off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under that of the ConfigMap istio.

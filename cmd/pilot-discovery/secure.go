@@ -96,6 +96,7 @@ type secure struct {
 	xds  *server.Server
 	// impersonation is nil if no caller may have the certificate of another workload.
 	impersonation ca.Impersonation
+	hooks         *webhooks
 }
 
 // newSecure creates the certificate authority, and the door for callers.
@@ -135,7 +136,10 @@ func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, 
 	if x.signer, err = x.signs(access); err != nil {
 		return nil, err
 	}
-	x.door.Callers, err = x.callers(access)
+	if x.door.Callers, err = x.callers(access); err != nil {
+		return nil, err
+	}
+	x.hooks, err = newWebhooks(s, access, x, metrics, log)
 	return x, err
 }
 
@@ -225,6 +229,7 @@ func (x *secure) add(g *run.Group, running *loop.Loop, xds *server.Server) {
 	}
 	g.Add(run.Actor{Name: "certificate authority", Run: x.keeper.Run, Ready: x.keeper.Ready()})
 	g.Add(run.ListenGRPC("xDS and certificates (--secureGRPCAddr)", s.SecureGRPCAddr, x.server(xds, x.keeper.TLS()), xds.Drain, s.ShutdownDuration/2))
+	x.hooks.add(g, running)
 }
 
 // server returns the server of xDS and of certificates over TLS.

@@ -197,6 +197,8 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 		Observe: func(c loop.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
 			secure.trust.setRoots(tables.PresentCACertificates())
+			mesh, _ := tables.MeshConfig.Peek(struct{}{})
+			secure.hooks.setMesh(mesh)
 			observe(c)
 		},
 	})
@@ -315,6 +317,7 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 		}
 		tasks = append(tasks, roots)
 	}
+	tasks = append(tasks, secure.hooks.tasks()...)
 	if s.Allocate {
 		tasks = append(tasks, addresses.New(running, target, log).Run)
 	}

@@ -63,7 +63,7 @@ func explainCommand() *cobra.Command {
 			return fmt.Errorf("say what to explain: PROXY, then one of %s, then NAME; or the code of a problem", strings.Join(why.Kinds(), ", "))
 		},
 	}
-	c.AddCommand(explainIngress())
+	c.AddCommand(explainIngress(), explainInjection())
 	address, form := remote(c), addOutput(c)
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return completeExplain(cmd.Context(), *address, args, typed), cobra.ShellCompDirectiveNoFileComp

@@ -22,7 +22,6 @@ func IstioMetrics() []IstioMetric {
 		return IstioMetric{name, "pilot_problem_codes", "with the label code=\"" + of + "\": the problems name each object"}
 	}
 	none := func(name, note string) IstioMetric { return IstioMetric{name, "", note} }
-	const webhook = "there is no validating webhook; pilot_problems{level=\"error\"} counts refused documents"
 	return []IstioMetric{
 		same("istio_build", ""), same("pilot_info", ""), same("istiod_uptime_seconds", ""),
 		same("pilot_xds", "connected proxies; agents with streams of their own count, too"),
@@ -63,12 +62,10 @@ func IstioMetrics() []IstioMetric {
 		same("citadel_server_authentication_failure_count", ""), same("citadel_server_id_extraction_err_count", ""),
 		same("citadel_server_root_cert_expiry_timestamp", ""), same("citadel_server_root_cert_expiry_seconds", ""),
 		same("citadel_server_cert_chain_expiry_timestamp", ""), same("citadel_server_cert_chain_expiry_seconds", ""),
-		none("galley_validation_passed", webhook), none("galley_validation_failed", webhook),
-		none("galley_validation_http_error", webhook), none("galley_validation_config_updates", webhook),
-		none("sidecar_injection_requests_total", "the control plane injects no sidecars"),
-		none("sidecar_injection_success_total", "the control plane injects no sidecars"),
-		none("sidecar_injection_failure_total", "the control plane injects no sidecars"),
-		none("sidecar_injection_skip_total", "the control plane injects no sidecars"),
+		same("galley_validation_passed", ""), same("galley_validation_failed", ""),
+		same("galley_validation_http_error", "of both webhooks"), none("galley_validation_config_updates", "the certificate of the webhooks' configuration is written when it differs"),
+		same("sidecar_injection_requests_total", ""), same("sidecar_injection_success_total", ""),
+		same("sidecar_injection_failure_total", ""), same("sidecar_injection_skip_total", ""),
 		same("go_goroutines", ""), same("go_memstats_alloc_bytes", ""), same("go_memstats_heap_inuse_bytes", ""), same("go_memstats_heap_alloc_bytes", ""),
 		same("go_memstats_stack_inuse_bytes", ""), same("process_cpu_seconds_total", ""), same("process_resident_memory_bytes", ""), same("process_virtual_memory_bytes", ""),
 		none("container_cpu_usage_seconds_total", "it is of Kubernetes, for container=\"discovery\" in pods istiod-*: name container and pods so, or ask process_cpu_seconds_total"),

@@ -86,7 +86,9 @@ var flow = []struct{ pkg, imports string }{
 	{"controller/impersonation", "api api/kube loop security/identity state/..."},
 	{"controller/cluster", "api controller/entries controller/status security/identity source/kept state/... view/registration"},
 	// Pages and metrics; the node agent.
-	{"admin", "ads/protocol ads/server api api/code api/kube api/rejection config/logging engine/omap engine/query engine/store explain/live explain/why loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
+	{"inject/webhook", "api inject"},
+	{"inject", "api"},
+	{"admin", "ads/protocol ads/server api api/code api/kube api/rejection config/logging engine/omap engine/query engine/store explain/live explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"agent/vm", "api"},
 	{"agent/capture", "agent/capture/..."},
 	{"agent/capture/settings", ""},
@@ -109,7 +111,7 @@ const (
 var outside = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/go-control-plane", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy, except for the check of what users patch in its messages"},
 	{"github.com/cncf/xds", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy"},
-	{"k8s.io/", "source/... controller/cluster inject", "Kubernetes is one source among others"},
+	{"k8s.io/", "source/... controller/cluster inject/...", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/gateway-api", "source/... inject", "Kubernetes is one source among others"},
 	{"istio.io/api", "api/... source/... state/... view/... xds/... ads/... loop security/ca config inject agent/... admin explain/... meshtest", "the kernel and the vocabulary have no user types"},

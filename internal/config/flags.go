@@ -33,6 +33,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.HTTPAddr, "httpAddr", s.HTTPAddr, "address of /ready, /metrics, /version and /debug; empty for none")
 	fs.StringVar(&s.MonitoringAddr, "monitoringAddr", s.MonitoringAddr, "second address of the same pages, for Prometheus; empty for none")
 	fs.StringVar(&s.GRPCAddr, "grpcAddr", s.GRPCAddr, "address of xDS without TLS; empty for none")
+	fs.StringVar(&s.HTTPSAddr, "httpsAddr", s.HTTPSAddr, "address of the webhooks of a cluster, which inject proxies and check objects, over TLS; empty for none. They need --secureGRPCAddr, whose certificate they show")
 	fs.StringVar(&s.SecureGRPCAddr, "secureGRPCAddr", s.SecureGRPCAddr, "address of xDS and of the certificate authority over TLS; callers must show a certificate of the mesh or a token; empty for none")
 	fs.StringVar(&s.CA.StateDir, "stateDir", s.CA.StateDir, "folder for what must be remembered outside Kubernetes: the keys of the certificate authority and of tokens, and the last good versions of access policies")
 	fs.StringVar(&s.CA.CertFile, "tlsCertFile", "", "file with the certificate that the control plane shows; the default is one that its certificate authority signs")
@@ -70,7 +71,6 @@ type inertFlag struct {
 
 func inert() []inertFlag {
 	list := []inertFlag{
-		{name: "httpsAddr", otherwise: ":15017", help: "address of the webhooks", off: []string{""}},
 		{name: "ctrlz_port", otherwise: "9876", help: "port of Istio's introspection page, which does not exist here; levels of the log are set at /debug/logging of --httpAddr (pilotctl log)", off: []string{"0"}},
 		{name: "ctrlz_address", otherwise: "localhost", help: "address of Istio's introspection page, which does not exist here", off: []string{""}},
 	}

@@ -11,16 +11,14 @@ func ownPrefixes() []string { return []string{"PILOT_", "CITADEL_"} }
 
 // Reasons that several variables share.
 const (
-	atOnce     = "changes are sent at once, and what arrives during a computation goes with the next"
-	noGateway  = "objects of the Gateway API are not read yet"
-	noAmbient  = "there is no ambient mode: every proxy is a sidecar or a gateway"
-	noInjector = "the control plane injects no sidecars; istioctl kube-inject or a hand-written manifest does"
-	noWebhook  = "the control plane has no validating webhook; pilotctl analyze and the statuses of objects say what is wrong"
-	noMCS      = "services of the Multi-Cluster Services API are not read"
-	noTest     = "it is for tests of Istio's own code"
-	noCache    = "every result is kept for as long as it is in use, and nothing longer"
-	stock      = "the filter is part of Istio's Envoy, and not of standard Envoy"
-	own        = "the name of the workload and its labels are sent as plain node metadata"
+	atOnce    = "changes are sent at once, and what arrives during a computation goes with the next"
+	noGateway = "objects of the Gateway API are not read yet"
+	noAmbient = "there is no ambient mode: every proxy is a sidecar or a gateway"
+	noMCS     = "services of the Multi-Cluster Services API are not read"
+	noTest    = "it is for tests of Istio's own code"
+	noCache   = "every result is kept for as long as it is in use, and nothing longer"
+	stock     = "the filter is part of Istio's Envoy, and not of standard Envoy"
+	own       = "the name of the workload and its labels are sent as plain node metadata"
 )
 
 // Variables are the environment variables of Istio's control plane, of all its versions, and the variables that only this control plane has.
@@ -125,10 +123,11 @@ func inertVariables() []variables.Variable {
 		{Name: "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", Lacks: "gateways do not have it yet"},
 		{Name: "ISTIO_GATEWAY_STRIP_HOST_PORT", Lacks: "gateways do not have it yet"},
 		{Name: "RESOLVE_HOSTNAME_GATEWAYS", Usual: "true", Lacks: "addresses of gateways between networks are IP addresses"},
-		{Name: "INJECT_ENABLED", Usual: "true", Lacks: noInjector},
-		{Name: "INJECTION_WEBHOOK_CONFIG_NAME", Usual: "istio-sidecar-injector", Lacks: noInjector},
-		{Name: "ENABLE_NATIVE_SIDECARS", Lacks: noInjector},
-		{Name: "VALIDATION_WEBHOOK_CONFIG_NAME", Usual: "istio-istio-system", Lacks: noWebhook},
+		{Name: "INJECT_ENABLED", Does: "serve the webhooks"},
+		{Name: "INJECTION_WEBHOOK_CONFIG_NAME", Does: "name of the configuration of the injecting webhook"},
+		{Name: "ENABLE_NATIVE_SIDECARS", Does: "proxies are native sidecars: true, false or auto, which is false while the versions of nodes are not read"},
+		{Name: "PLATFORM", Does: "openshift: users of proxies follow from their namespaces"},
+		{Name: "VALIDATION_WEBHOOK_CONFIG_NAME", Does: "name of the configuration of the validating webhook"},
 		{Name: "PILOT_ENABLE_ANALYSIS", Lacks: "problems are always found, and written to the statuses of objects"},
 		{Name: "PILOT_ENABLE_STATUS", Lacks: "statuses are written always"},
 		{Name: "PILOT_ENABLE_CONFIG_DISTRIBUTION_TRACKING", Usual: "true", Lacks: "it is known of each object on which proxies it is live (pilotctl wait)"},
@@ -141,7 +140,7 @@ func inertVariables() []variables.Variable {
 func otherInert() []variables.Variable {
 	return []variables.Variable{
 		{Name: "MUTEX_PROFILE_FRACTION", Lacks: "mutexes are not profiled"},
-		{Name: "ENABLE_LEGACY_FSGROUP_INJECTION", Lacks: noInjector},
+		{Name: "ENABLE_LEGACY_FSGROUP_INJECTION", Lacks: "volumes of proxies need no group"},
 		{Name: "ENABLE_MCS_AUTO_EXPORT", Lacks: noMCS},
 		{Name: "ENABLE_MCS_CLUSTER_LOCAL", Lacks: noMCS},
 		{Name: "ENABLE_MCS_HOST", Lacks: noMCS},

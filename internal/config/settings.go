@@ -81,6 +81,9 @@ type Settings struct {
 	// HTTPAddr and MonitoringAddr are the addresses of the HTTP pages; GRPCAddr is the address of xDS without TLS, and SecureGRPCAddr
 	// the address of xDS and the certificate authority over TLS. An empty address disables the server.
 	HTTPAddr, MonitoringAddr, GRPCAddr, SecureGRPCAddr string
+	// HTTPSAddr is the address of the webhooks.
+	HTTPSAddr string
+	Injection Injection
 	// CA are the settings of the certificate authority, and of authentication over TLS.
 	CA CA
 	// Profile enables /debug/pprof.
@@ -128,6 +131,19 @@ const (
 	defaultRemoteTimeout = "30s"
 )
 
+// Injection are the settings of the webhooks.
+type Injection struct {
+	// Off is true if the webhooks are not served.
+	Off bool
+	// Native says whether proxies are native sidecars: true, false, or auto.
+	Native string
+	// OpenShift makes the user of a proxy follow from its namespace.
+	OpenShift bool
+	// Webhooks is the name of the configuration of the injecting webhook, without suffixes for revision and namespace; Checks is the name of the
+	// validating one.
+	Webhooks, Checks string
+}
+
 // Kubernetes reports whether a Kubernetes cluster is read. With a directory of configuration, it is read only if a kubeconfig file
 // is set, so that a directory suffices on a laptop.
 func (s *Settings) Kubernetes() bool { return s.ConfigDir == "" || s.Kubeconfig != "" }
@@ -146,7 +162,11 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		remoteTimeout:  env("PILOT_REMOTE_CLUSTER_TIMEOUT", defaultRemoteTimeout),
 		leaderElection: env("ENABLE_LEADER_ELECTION", "true"), PodName: env("POD_NAME", ""),
 		Namespace: env("POD_NAMESPACE", defaultNamespace), ClusterID: env("CLUSTER_ID", defaultCluster),
-		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", SecureGRPCAddr: ":15012", Profile: true,
+		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", SecureGRPCAddr: ":15012", HTTPSAddr: ":15017", Profile: true,
+		Injection: Injection{
+			Off: env("INJECT_ENABLED", "true") == "false", Native: env("ENABLE_NATIVE_SIDECARS", "auto"), OpenShift: env("PLATFORM", "") == "openshift",
+			Webhooks: env("INJECTION_WEBHOOK_CONFIG_NAME", "istio-sidecar-injector"), Checks: env("VALIDATION_WEBHOOK_CONFIG_NAME", "istio-istio-system"),
+		},
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
 		ShutdownDuration: 10 * time.Second,
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,

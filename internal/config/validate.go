@@ -109,7 +109,7 @@ func checkFile(path *string, otherwise string) string {
 func (s *Settings) checkAddresses(wrong func(flag, format string, args ...any)) {
 	used := map[string]string{}
 	for _, a := range []struct{ flag, addr string }{
-		{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}, {"grpcAddr", s.GRPCAddr}, {"secureGRPCAddr", s.SecureGRPCAddr},
+		{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}, {"grpcAddr", s.GRPCAddr}, {"secureGRPCAddr", s.SecureGRPCAddr}, {"httpsAddr", s.HTTPSAddr},
 	} {
 		if a.addr == "" {
 			continue

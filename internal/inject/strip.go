@@ -1,0 +1,124 @@
+package inject
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// status is the content of the annotation of an injected pod: the names of all additions.
+type status struct {
+	InitContainers   []string `json:"initContainers"`
+	Containers       []string `json:"containers"`
+	Volumes          []string `json:"volumes"`
+	ImagePullSecrets []string `json:"imagePullSecrets"`
+	Revision         string   `json:"revision"`
+}
+
+// own are the containers with names of ours that the user has written.
+type own struct {
+	Containers     []corev1.Container `json:"containers,omitempty"`
+	InitContainers []corev1.Container `json:"initContainers,omitempty"`
+}
+
+// find returns a container by its name, wherever it stands; nil if there is none.
+func (o own) find(name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{o.Containers, o.InitContainers} {
+		if n := slices.IndexFunc(list, func(c corev1.Container) bool { return c.Name == name }); n >= 0 {
+			return &list[n]
+		}
+	}
+	return nil
+}
+
+// ours reports whether a container has a name that injection gives.
+func ours(name string) bool {
+	return slices.Contains([]string{proxyName, captureName, validationName, grpcInitName}, name)
+}
+
+// strip returns a copy of the pod as it was before an injection: without the containers, volumes and secrets that were added, and with
+// its own probes and Prometheus annotations. Containers with names of ours that the user wrote are taken out of the copy; they are the second
+// result. Of an injected pod these are the ones that the annotation remembers.
+func strip(injected *corev1.Pod) (*corev1.Pod, own, error) {
+	pod := injected.DeepCopy()
+	var user own
+	text, remembered := pod.Annotations[overridesAnnotation]
+	if remembered {
+		if err := json.Unmarshal([]byte(text), &user); err != nil {
+			return nil, own{}, refuse(overridesAnnotation, "it is not the JSON that an injection writes (%v); remove the annotation", err)
+		}
+	}
+	former, again := pod.Annotations[statusAnnotation]
+	if again {
+		restore(pod)
+		var s status
+		if json.Unmarshal([]byte(former), &s) == nil { // otherwise only our containers are recognised, by their names
+			pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return slices.Contains(s.Volumes, v.Name) })
+			pod.Spec.ImagePullSecrets = slices.DeleteFunc(pod.Spec.ImagePullSecrets, func(r corev1.LocalObjectReference) bool {
+				return slices.Contains(s.ImagePullSecrets, r.Name)
+			})
+		}
+		delete(pod.Annotations, statusAnnotation)
+	}
+	take := func(from []corev1.Container, to *[]corev1.Container) []corev1.Container {
+		for _, c := range from {
+			if ours(c.Name) && !again && user.find(c.Name) == nil {
+				*to = append(*to, c)
+			}
+		}
+		return slices.DeleteFunc(from, func(c corev1.Container) bool { return ours(c.Name) })
+	}
+	pod.Spec.Containers = take(pod.Spec.Containers, &user.Containers)
+	pod.Spec.InitContainers = take(pod.Spec.InitContainers, &user.InitContainers)
+	return pod, user, nil
+}
+
+// restore gives the containers their own probes, and the pod its own Prometheus annotations, from the variables of the former proxy.
+func restore(pod *corev1.Pod) {
+	former := containerIn(&pod.Spec, proxyName)
+	if former == nil {
+		return
+	}
+	var original map[string]prober
+	if json.Unmarshal([]byte(valueOf(former, probersVariable)), &original) == nil {
+		eachProbe(pod, func(path string, handler *corev1.ProbeHandler) {
+			if p, ok := original[path]; ok && handler.HTTPGet != nil && handler.HTTPGet.Path == path {
+				*handler = p.handler()
+			}
+		})
+	}
+	if pod.Annotations[scrapePathName] != mergedPath {
+		return
+	}
+	clearScrape(pod)
+	var s scrape
+	if json.Unmarshal([]byte(valueOf(former, scrapeVariable)), &s) == nil {
+		for name, value := range map[string]string{scrapeName: s.Scrape, scrapePathName: s.Path, scrapePortName: s.Port} {
+			if value != "" {
+				pod.Annotations[name] = value
+			}
+		}
+	}
+}
+
+// containerIn returns a container of a pod, nil if there is none with this name.
+func containerIn(spec *corev1.PodSpec, name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		if n := slices.IndexFunc(list, func(c corev1.Container) bool { return c.Name == name }); n >= 0 {
+			return &list[n]
+		}
+	}
+	return nil
+}
+
+// valueOf returns the text of a variable of a container.
+func valueOf(c *corev1.Container, variable string) string {
+	for _, e := range c.Env {
+		if e.Name == variable {
+			return strings.TrimSpace(e.Value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,61 @@
+package inject
+
+import (
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Owner is the workload that a pod belongs to.
+type Owner struct {
+	APIVersion, Kind, Namespace, Name string
+}
+
+// uid returns the identifier of the workload in the metadata of a proxy.
+func (o Owner) uid() string {
+	if o.Name == "" || o.APIVersion == "" {
+		return ""
+	}
+	namespace := o.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return "kubernetes://apis/" + o.APIVersion + "/namespaces/" + namespace + "/" + strings.ToLower(o.Kind) + "s/" + o.Name
+}
+
+// runOfCronJob is the form of the names of Jobs that a CronJob has started.
+var runOfCronJob = regexp.MustCompile(`^(.+)-\d{8,10}$`)
+
+// OwnerOf returns the workload of a pod. Controllers stand between a workload and its pods; the names and labels that they give to
+// their pods lead to the workload, without a look into the cluster.
+func OwnerOf(pod *corev1.Pod) Owner {
+	o := Owner{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	controller := metav1.GetControllerOf(pod)
+	if pod.GenerateName == "" || controller == nil {
+		return o
+	}
+	o.APIVersion, o.Kind, o.Name = controller.APIVersion, controller.Kind, controller.Name
+	stem := func(label string) (string, bool) {
+		hash := pod.Labels[label]
+		return strings.CutSuffix(o.Name, "-"+hash)
+	}
+	switch o.Kind {
+	case "ReplicaSet":
+		if name, ok := stem("rollouts-pod-template-hash"); ok && pod.Labels["rollouts-pod-template-hash"] != "" {
+			o.APIVersion, o.Kind, o.Name = "v1alpha1", "Rollout", name
+		} else if name, ok := stem("pod-template-hash"); ok && pod.Labels["pod-template-hash"] != "" {
+			o.Kind, o.Name = "Deployment", name
+		}
+	case "ReplicationController":
+		if name := pod.Labels["deploymentconfig"]; name != "" {
+			o.Kind, o.Name = "DeploymentConfig", name
+		}
+	case "Job":
+		if m := runOfCronJob.FindStringSubmatch(o.Name); m != nil {
+			o.Kind, o.Name = "CronJob", m[1]
+		}
+	}
+	return o
+}
