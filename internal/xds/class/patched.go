@@ -23,15 +23,17 @@ import (
 // layer and by the set of patches, so that it is shared wherever both are. Removed resources are hidden by the twin.
 
 // patchedKey names a patched layer.
-type patchedKey[K comparable] struct {
-	layer   K
+type patchedKey struct {
+	// layer is the key of the layer in its own type. It has no type here, because a twin of its own type for each of the layers makes
+	// the compiler write all its queries 30 times.
+	layer   any
 	patches patchSet
 	gateway bool
 }
 
 // patchedName names a resource in a patched layer.
-type patchedName[K comparable] struct {
-	patchedKey[K]
+type patchedName struct {
+	patchedKey
 	name omap.Name
 }
 
@@ -83,52 +85,68 @@ func (p patchable) contextOf(name string, gateway bool) networking.EnvoyFilter_P
 }
 
 // twin are the queries for the patched resources of one layer.
-type twin[K comparable] struct {
+type twin struct {
 	patchable
 	patches *patches
 	// all are the resources of the layer; one has them by name.
-	all func(r *query.Reader, k K) Map
-	one query.Layers[K, omap.Name, *resource.Resource]
+	all func(r *query.Reader, k any) Map
+	one query.Layers[any, omap.Name, *resource.Resource]
 	// byHandle lists the resources by what patches select them by; nil for a layer with few resources.
-	byHandle query.Groups[K, omap.Name, omap.Name]
+	byHandle handles
 	// outcome is a patched resource, with what became of each patch.
-	outcome query.Query[patchedName[K], []*outcome]
+	outcome query.Query[patchedName, []*outcome]
 	// patched are the patched resources. effects are what became of patches, with the resources concerned.
-	patched query.Collection[patchedKey[K], *resource.Resource]
-	effects query.Groups[patchedKey[K], effect, omap.Name]
+	patched query.Collection[patchedKey, *resource.Resource]
+	effects query.Groups[patchedKey, effect, omap.Name]
 	// hosts are the patched virtual hosts of route configurations.
-	hosts patchedHosts[K]
+	hosts patchedHosts
 }
+
+// handles yields the names of the resources of a layer that patches select by a handle.
+type handles func(r *query.Reader, k any, handle omap.Name) omap.Map[omap.Name, omap.Unit]
 
 // layerSource is the layer of a twin.
-type layerSource[K comparable] struct {
+type layerSource struct {
 	name string
-	all  func(r *query.Reader, k K) Map
-	// collection is the same as a collection; nil if the layer is made by one cell.
-	collection query.Collection[K, *resource.Resource]
+	all  func(r *query.Reader, k any) Map
+	// index defines handles of the layer; nil if the layer is made by one cell.
+	index func(g *query.Graph, name string, t resource.Type) handles
 }
 
-// defineTwin defines the queries for the patched resources of a layer.
-func defineTwin[K comparable](g *query.Graph, p *patches, of patchable, source layerSource[K]) *twin[K] {
-	name := "patched " + of.typ.Kind() + ", " + source.name
-	t := &twin[K]{patchable: of, patches: p, all: source.all}
-	t.one = query.DefineLayers(g, name+".source", func(r *query.Reader, k K) []Map { return []Map{source.all(r, k)} })
-	if source.collection != nil {
-		t.byHandle = query.GroupBy(g, name+".handles", source.collection, func(v *resource.Resource, add func(omap.Name, omap.Name)) {
-			if h := handleOf(of.typ, v.Name()); h != "" {
+// sourceOf is a layer whose resources are those of a key.
+func sourceOf[K comparable](name string, all func(r *query.Reader, k K) Map) layerSource {
+	return layerSource{name: name, all: func(r *query.Reader, k any) Map { return all(r, k.(K)) }}
+}
+
+// indexOf returns how handles of a layer are defined.
+func indexOf[K comparable](of query.Collection[K, *resource.Resource]) func(g *query.Graph, name string, t resource.Type) handles {
+	return func(g *query.Graph, name string, t resource.Type) handles {
+		groups := query.GroupBy(g, name, of, func(v *resource.Resource, add func(omap.Name, omap.Name)) {
+			if h := handleOf(t, v.Name()); h != "" {
 				add(omap.Name(h), omap.Name(v.Name()))
 			}
 		})
+		return func(r *query.Reader, k any, handle omap.Name) omap.Map[omap.Name, omap.Unit] { return groups.Group(r, k.(K), handle) }
+	}
+}
+
+// defineTwin defines the queries for the patched resources of a layer.
+func defineTwin(g *query.Graph, p *patches, of patchable, source layerSource) *twin {
+	name := "patched " + of.typ.Kind() + ", " + source.name
+	t := &twin{patchable: of, patches: p, all: source.all}
+	t.one = query.DefineLayers(g, name+".source", func(r *query.Reader, k any) []Map { return []Map{source.all(r, k)} })
+	if source.index != nil {
+		t.byHandle = source.index(g, name+".handles", of.typ)
 	}
 	if of.typ == resource.Route {
 		t.hosts = definePatchedHosts(g, t, name)
 	}
 	t.outcome = query.Define(g, name+".outcome", layer.Equal[*outcome], t.apply)
-	key := func(k patchedKey[K], n omap.Name) patchedName[K] { return patchedName[K]{k, n} }
+	key := func(k patchedKey, n omap.Name) patchedName { return patchedName{k, n} }
 	outcomes := query.Each(g, name+".outcomes", t.candidates, t.outcome, key)
 	t.effects = query.GroupBy(g, name+".effects", outcomes, func(o *outcome, add func(effect, omap.Name)) { o.each(add) })
 	t.patched = query.Each(g, name, t.candidates, query.Define(g, name+".resource", layer.Equal[*resource.Resource],
-		func(r *query.Reader, k patchedName[K]) ([]*resource.Resource, bool) {
+		func(r *query.Reader, k patchedName) ([]*resource.Resource, bool) {
 			list, _ := t.outcome.Get(r, k)
 			if len(list) == 0 || list[0].resource == nil {
 				return nil, false
@@ -152,7 +170,7 @@ func handleOf(t resource.Type, name string) string {
 }
 
 // candidates are the resources of a layer that patches may be about.
-func (t *twin[K]) candidates(r *query.Reader, k patchedKey[K]) Map {
+func (t *twin) candidates(r *query.Reader, k patchedKey) Map {
 	all := t.all(r, k.layer)
 	if t.byHandle == nil {
 		return all
@@ -166,7 +184,7 @@ func (t *twin[K]) candidates(r *query.Reader, k patchedKey[K]) Map {
 		case by.Handle == "":
 			return all
 		default:
-			for n := range t.byHandle.Group(r, k.layer, omap.Name(by.Handle)).All() {
+			for n := range t.byHandle(r, k.layer, omap.Name(by.Handle)).All() {
 				names[n] = true
 			}
 		}
@@ -181,7 +199,7 @@ func (t *twin[K]) candidates(r *query.Reader, k patchedKey[K]) Map {
 }
 
 // apply applies patches to a resource.
-func (t *twin[K]) apply(r *query.Reader, k patchedName[K]) ([]*outcome, bool) {
+func (t *twin) apply(r *query.Reader, k patchedName) ([]*outcome, bool) {
 	was, ok := t.one.Get(r, k.layer, k.name)
 	if !ok || was.Hidden() {
 		return nil, false
@@ -217,9 +235,9 @@ func take[M proto.Message](o *outcome, t resource.Type, result patch.Result[M]) 
 }
 
 // placeOf says where a resource is sent.
-func (t *twin[K]) placeOf(k patchedName[K]) patch.Place {
+func (t *twin) placeOf(k patchedName) patch.Place {
 	at := patch.Place{Context: t.contextOf(string(k.name), k.gateway)}
-	if in, ok := any(k.layer).(cluster.InboundKey); ok {
+	if in, ok := k.layer.(cluster.InboundKey); ok {
 		at.Hosts = func(name string) (hosts []string) {
 			for p := range in.Ports.All() {
 				if envoy.InboundCluster(p.Number) == name && p.Host != "" {
@@ -298,8 +316,8 @@ func (e effect) AppendTo(b []byte) []byte {
 }
 
 // layerFor is the twin as a layer of a stack.
-func (t *twin[K]) layerFor(name string, shared Sharing, key keyOf[K]) stackLayer {
-	at := func(r *query.Reader, c proxy.Class) (k patchedKey[K], ok bool) {
+func (t *twin) layerFor(name string, shared Sharing, key func(r *query.Reader, c proxy.Class) (any, bool)) stackLayer {
+	at := func(r *query.Reader, c proxy.Class) (k patchedKey, ok bool) {
 		set := t.patches.of(r, c, t.subjectFor(c))
 		if set.Empty() {
 			return k, false
@@ -338,7 +356,7 @@ func (t *twin[K]) layerFor(name string, shared Sharing, key keyOf[K]) stackLayer
 			if !ok {
 				return 0, false
 			}
-			if id, ok := t.hosts.patched.Element(patchedName[K]{k, name}, piece); ok {
+			if id, ok := t.hosts.patched.Element(patchedName{k, name}, piece); ok {
 				return id, true
 			}
 			// A virtual host that a patch adds belongs to the route configuration.

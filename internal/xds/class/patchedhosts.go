@@ -15,31 +15,31 @@ import (
 type pieces = omap.Map[omap.Name, *resource.Piece]
 
 // patchedHost names a virtual host of a route configuration in a patched layer.
-type patchedHost[K comparable] struct {
-	patchedName[K]
+type patchedHost struct {
+	patchedName
 	piece omap.Name
 }
 
 // sourceName names a route configuration of a layer.
-type sourceName[K comparable] struct {
-	layer K
+type sourceName struct {
+	layer any
 	name  omap.Name
 }
 
 // patchedHosts are the queries for the patched virtual hosts of the route configurations of one layer. There is a cell for each virtual host
 // that patches may be about, so that a change of one is patched alone.
-type patchedHosts[K comparable] struct {
-	twin *twin[K]
-	one  query.Layers[sourceName[K], omap.Name, *resource.Piece]
+type patchedHosts struct {
+	twin *twin
+	one  query.Layers[sourceName, omap.Name, *resource.Piece]
 	// outcome is a virtual host after the patches, with what became of each.
-	outcome query.Query[patchedHost[K], []*hostOutcome]
-	patched query.Collection[patchedName[K], *resource.Piece]
-	effects query.Groups[patchedName[K], effect, omap.Name]
+	outcome query.Query[patchedHost, []*hostOutcome]
+	patched query.Collection[patchedName, *resource.Piece]
+	effects query.Groups[patchedName, effect, omap.Name]
 }
 
-func definePatchedHosts[K comparable](g *query.Graph, t *twin[K], name string) patchedHosts[K] {
-	h := patchedHosts[K]{twin: t}
-	h.one = query.DefineLayers(g, name+".hostSource", func(r *query.Reader, k sourceName[K]) []pieces {
+func definePatchedHosts(g *query.Graph, t *twin, name string) patchedHosts {
+	h := patchedHosts{twin: t}
+	h.one = query.DefineLayers(g, name+".hostSource", func(r *query.Reader, k sourceName) []pieces {
 		of, _ := t.one.Get(r, k.layer, k.name)
 		if of == nil {
 			return nil
@@ -47,18 +47,18 @@ func definePatchedHosts[K comparable](g *query.Graph, t *twin[K], name string) p
 		return []pieces{of.Pieces()}
 	})
 	h.outcome = query.Define(g, name+".hostOutcome", layer.Equal[*hostOutcome], h.applyTo)
-	key := func(k patchedName[K], piece omap.Name) patchedHost[K] { return patchedHost[K]{k, piece} }
+	key := func(k patchedName, piece omap.Name) patchedHost { return patchedHost{k, piece} }
 	outcomes := query.Each(g, name+".hostOutcomes", h.candidates, h.outcome, key)
 	h.effects = query.GroupBy(g, name+".hostEffects", outcomes, func(o *hostOutcome, add func(effect, omap.Name)) { o.each(add) })
 	h.patched = query.Each(g, name+".hosts", h.candidates, query.Define(g, name+".host", layer.Equal[*resource.Piece],
-		func(r *query.Reader, k patchedHost[K]) ([]*resource.Piece, bool) {
+		func(r *query.Reader, k patchedHost) ([]*resource.Piece, bool) {
 			if list, ok := h.outcome.Get(r, k); ok {
 				if _, all := h.named(r, k.patchedName); all && list[0].piece.Hidden() {
 					return nil, false
 				}
 				return []*resource.Piece{list[0].piece}, true
 			}
-			was, ok := h.one.Get(r, sourceName[K]{k.layer, k.name}, k.piece)
+			was, ok := h.one.Get(r, sourceName{k.layer, k.name}, k.piece)
 			if !ok {
 				return nil, false
 			}
@@ -80,7 +80,7 @@ func (o *hostOutcome) ContentHash() omap.Hash {
 }
 
 // candidates are the virtual hosts that patches may be about.
-func (h *patchedHosts[K]) candidates(r *query.Reader, k patchedName[K]) pieces {
+func (h *patchedHosts) candidates(r *query.Reader, k patchedName) pieces {
 	of, _ := h.twin.one.Get(r, k.layer, k.name)
 	if of == nil {
 		return pieces{}
@@ -99,7 +99,7 @@ func (h *patchedHosts[K]) candidates(r *query.Reader, k patchedName[K]) pieces {
 }
 
 // named are the names of the virtual hosts that patches name; all is true if some patch may be about any.
-func (h *patchedHosts[K]) named(r *query.Reader, k patchedName[K]) (names map[omap.Name]bool, all bool) {
+func (h *patchedHosts) named(r *query.Reader, k patchedName) (names map[omap.Name]bool, all bool) {
 	names = map[omap.Name]bool{}
 	for _, p := range h.twin.patches.list(r, k.patches) {
 		if !p.AboutHosts(h.twin.placeOf(k), string(k.name)) {
@@ -117,8 +117,8 @@ func (h *patchedHosts[K]) named(r *query.Reader, k patchedName[K]) (names map[om
 }
 
 // applyTo applies patches to a virtual host.
-func (h *patchedHosts[K]) applyTo(r *query.Reader, k patchedHost[K]) ([]*hostOutcome, bool) {
-	was, ok := h.one.Get(r, sourceName[K]{k.layer, k.name}, k.piece)
+func (h *patchedHosts) applyTo(r *query.Reader, k patchedHost) ([]*hostOutcome, bool) {
+	was, ok := h.one.Get(r, sourceName{k.layer, k.name}, k.piece)
 	if !ok {
 		return nil, false
 	}
@@ -141,7 +141,7 @@ func (h *patchedHosts[K]) applyTo(r *query.Reader, k patchedHost[K]) ([]*hostOut
 }
 
 // apply puts a patched route configuration together.
-func (h *patchedHosts[K]) apply(r *query.Reader, k patchedName[K], was *resource.Resource, o *outcome) {
+func (h *patchedHosts) apply(r *query.Reader, k patchedName, was *resource.Resource, o *outcome) {
 	at, list := h.twin.placeOf(k), h.twin.patches.list(r, k.patches)
 	before, err := was.Header()
 	if err != nil {
@@ -162,7 +162,7 @@ func (h *patchedHosts[K]) apply(r *query.Reader, k patchedName[K], was *resource
 }
 
 // merged are the virtual hosts after patches. The cost is that of the virtual hosts that patches may be about.
-func (h *patchedHosts[K]) merged(r *query.Reader, k patchedName[K], was pieces) pieces {
+func (h *patchedHosts) merged(r *query.Reader, k patchedName, was pieces) pieces {
 	patched := h.patched.Get(r, k)
 	if _, all := h.named(r, k); all {
 		return patched

@@ -67,6 +67,11 @@ type stackLayer struct {
 // layer.
 type keyOf[K comparable] func(r *query.Reader, c proxy.Class) (K, bool)
 
+// untyped returns the same key without its type.
+func (k keyOf[K]) untyped() func(r *query.Reader, c proxy.Class) (any, bool) {
+	return func(r *query.Reader, c proxy.Class) (any, bool) { return k(r, c) }
+}
+
 // ofEveryClass makes a key that every class has.
 func ofEveryClass[K comparable](key func(c proxy.Class) K) keyOf[K] {
 	return func(_ *query.Reader, c proxy.Class) (K, bool) { return key(c), true }
@@ -87,7 +92,7 @@ func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], 
 				m, _ := q.Get(r, k)
 				return m
 			}
-			return defineTwin(g, p, of, layerSource[K]{name: name, all: all}).layerFor(name, shared, key)
+			return defineTwin(g, p, of, sourceOf(name, all)).layerFor(name, shared, key.untyped())
 		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			_, m, ok := get(r, c)
@@ -108,7 +113,9 @@ func fromElements[K comparable](name string, shared Sharing, q query.Collection[
 	return stackLayer{
 		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
 		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
-			return defineTwin(g, p, of, layerSource[K]{name: name, all: q.Get, collection: q}).layerFor(name, shared, key)
+			source := sourceOf(name, q.Get)
+			source.index = indexOf(q)
+			return defineTwin(g, p, of, source).layerFor(name, shared, key.untyped())
 		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			k, ok := key(r, c)
