@@ -31,10 +31,9 @@ const (
 	valuesCheck = time.Minute
 )
 
-// webhooks is the part of the control plane that answers admission requests. Its zero value serves none.
+// webhooks is the part of the control plane that answers admission requests.
 type webhooks struct {
 	settings *config.Settings
-	access   *rest.Config
 	secure   *secure
 	observe  func(webhook.Event)
 	log      *slog.Logger
@@ -52,7 +51,7 @@ type webhooks struct {
 
 // newWebhooks returns the webhooks; they serve nothing if settings or the cluster are missing.
 func newWebhooks(s *config.Settings, access *rest.Config, secure *secure, metrics *admin.Metrics, log *slog.Logger) (*webhooks, error) {
-	w := &webhooks{settings: s, access: access, secure: secure, observe: metrics.Webhooks().Observe, log: log}
+	w := &webhooks{settings: s, secure: secure, observe: metrics.Webhooks().Observe, log: log}
 	if !w.serves() {
 		return w, nil
 	}
@@ -183,10 +182,15 @@ func (w *webhooks) follow(ctx context.Context) error {
 	defer files.Close()
 	again := time.NewTicker(valuesCheck)
 	defer again.Stop()
-	was := "?" // no file has this content
+	const none = "?" // no file has this content
+	was := none
 	for {
 		files.Follow([]string{valuesFile})
-		if text, err := filewatch.Read(valuesFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		text, err := filewatch.Read(valuesFile)
+		if was == none && errors.Is(err, fs.ErrNotExist) {
+			text, err = nil, nil // the defaults hold
+		}
+		if err != nil {
 			w.log.Error("the values of injection cannot be read; the former ones stay in force", "file", valuesFile, "error", err)
 		} else if string(text) != was {
 			was = string(text)

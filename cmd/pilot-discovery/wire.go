@@ -24,6 +24,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/controller/addresses"
 	"github.com/pilotmesh/pilot/internal/controller/cluster"
 	"github.com/pilotmesh/pilot/internal/controller/entries"
+	"github.com/pilotmesh/pilot/internal/controller/ingress"
 	"github.com/pilotmesh/pilot/internal/controller/keys"
 	"github.com/pilotmesh/pilot/internal/controller/permission"
 	"github.com/pilotmesh/pilot/internal/controller/status"
@@ -197,8 +198,8 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 		Observe: func(c loop.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
 			secure.trust.setRoots(tables.PresentCACertificates())
-			mesh, _ := tables.MeshConfig.Peek(struct{}{})
-			secure.hooks.setMesh(mesh)
+			whole, _ := tables.MeshConfig.Peek(struct{}{})
+			secure.hooks.setMesh(whole)
 			observe(c)
 		},
 	})
@@ -309,6 +310,7 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 	keeper.Map, keeper.Key, keeper.Book, keeper.Log = kube.KeptMap, kube.KeptKey, policies, log
 	tasks := []func(context.Context){
 		status.New(status.Options{Mesh: running, Streams: xds, Target: target, Log: log}).Run, keeper.Run,
+		(&ingress.Writer{Mesh: running, Target: target, Log: log}).Run,
 	}
 	if s.SecureGRPCAddr != "" && !s.CA.Off {
 		roots, err := secure.roots(access, running, log)

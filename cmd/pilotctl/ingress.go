@@ -14,13 +14,11 @@ import (
 func explainIngress() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ingress [HOST]",
-		Short: "Explain what gateways are to serve for the hosts of Ingresses",
-		Long: `ingress shows for each host that Ingresses have rules for: the gateways that are to serve it, their ports with the Secrets of the
+		Short: "Explain what gateways serve for the hosts of Ingresses",
+		Long: `ingress shows for each host that Ingresses have rules for: the gateways that serve it, their ports with the Secrets of the
 certificates, and the routes in the order in which they are tried, each with its backend and the Ingress that it comes from. Routes
 and certificates that lose to those of another Ingress are shown with the reason, and so are the Ingresses that do not count, because
 they are of another class.
-
-No gateway serves Ingresses yet: what is shown is what the control plane has read.
 
 HOST is the Host header of a request. If no Ingress has rules for it, the narrowest pattern that covers it is shown, as *.example.com.
 

@@ -29,12 +29,13 @@ func root() *cobra.Command {
 		Long: `pilotctl checks configuration without a control plane (analyze). From a running control plane it shows the problems of its
 configuration (problems), whether its proxies are up to date (proxy-status), where the configuration of a proxy comes from,
 or why a proxy does not have it (explain), and waits until a change is in force (wait). It says whether a request is allowed, and
-which rule decides (can-i). It adds proxies to workloads in files (kube-inject).
+which rule decides (can-i), which gateway answers a request from outside (explain gateway), and which hosts gateways serve (get).
+It adds proxies to workloads in files (kube-inject).
 For proxies outside Kubernetes it issues tokens (token create), and it writes the files with which a virtual machine joins the mesh
 (workload entry configure).
 
 Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
-	c.AddCommand(analyzeCommand(), explainCommand(), canICommand(), proxyStatus(), problems(), waitCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(), experimental(), run.Version(run.ReadBuild()))
+	c.AddCommand(analyzeCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), waitCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(), experimental(), run.Version(run.ReadBuild()))
 	return c
 }

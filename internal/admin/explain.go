@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"iter"
 	"net/http"
+	"time"
 
+	"github.com/pilotmesh/pilot/internal/explain/entrance"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/loop"
 )
@@ -87,4 +89,20 @@ func (p *Pages) ingressz(r *http.Request) (any, error) {
 	}
 	a.Complete()
 	return a, nil
+}
+
+// gatewayz returns an entrance.Answer about a host, or an entrance.List without one. The form of answers has a version.
+func (p *Pages) gatewayz(r *http.Request) (any, error) {
+	at := func(v *loop.View) entrance.Mesh {
+		return entrance.Mesh{Mesh: why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}, Now: time.Now()}
+	}
+	host := r.URL.Query().Get("host")
+	if host == "" {
+		return inspect(r, p, func(v *loop.View) *entrance.List { return at(v).List() })
+	}
+	q, err := entrance.Parse(host)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	return inspect(r, p, func(v *loop.View) *entrance.Answer { return at(v).Ask(q) })
 }

@@ -166,7 +166,7 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 	case "annotations":
 		all := e.texts(p, v, func(key, _ string) string { return syntax.Annotation(key) })
 		e.marks(p, m, all)
-		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt, DryRun, ingress.ClassAnnotation} {
+		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt, DryRun, ingress.ClassAnnotation, ingress.DefaultAnnotation} {
 			text, ok := all[key]
 			if ok && e.annotations == nil {
 				e.annotations = map[string]string{}

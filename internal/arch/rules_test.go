@@ -74,11 +74,13 @@ var flow = []struct{ pkg, imports string }{
 	// Questions, answered by the same queries.
 	{"explain/access", ""},
 	{"explain/why", "api api/gateway api/ingress api/kube api/spelling engine/intern engine/omap engine/query engine/store explain/access mesh proxy security/identity state/... view/... xds/authz xds/class xds/envoy xds/resource xds/route"},
+	{"explain/entrance", "api api/gateway api/ingress api/kube engine/omap engine/query engine/store explain/why mesh proxy state/... view/..."},
 	{"explain/live", "ads/server api engine/store loop proxy xds/resource"},
-	{"explain/analyze", "api api/kube engine/omap engine/query engine/store explain/why mesh source source/object state/... xds/class"},
+	{"explain/analyze", "api api/kube engine/omap engine/query engine/store explain/entrance explain/why mesh source source/object state/... xds/class"},
 	// What queries want, done outside.
 	{"controller/fair", ""},
 	{"controller/addresses", "api engine/omap loop view/allocation"},
+	{"controller/ingress", "api engine/intern engine/omap loop state/..."},
 	{"controller/keys", "api controller/fair engine/omap loop run/fetch run/safedial source state/..."},
 	{"controller/permission", "api api/kube controller/fair engine/omap loop source state/... xds/resource xds/secret"},
 	{"controller/entries", "api api/kube engine/omap loop source state/... view/registration"},
@@ -88,7 +90,7 @@ var flow = []struct{ pkg, imports string }{
 	// Pages and metrics; the node agent.
 	{"inject/webhook", "api inject"},
 	{"inject", "api"},
-	{"admin", "ads/protocol ads/server api api/code api/kube api/rejection config/logging engine/omap engine/query engine/store explain/live explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
+	{"admin", "ads/protocol ads/server api api/code api/kube api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/live explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"agent/vm", "api"},
 	{"agent/capture", "agent/capture/..."},
 	{"agent/capture/settings", ""},

@@ -195,6 +195,8 @@ type Class struct {
 	// services that keep their own port numbers are not among them.
 	Gateways intern.List[api.Key]
 	Targets  intern.List[PortTarget]
+	// Ingress is true if a router serves Ingresses.
+	Ingress bool
 	// Unprivileged is true if a router cannot listen at ports below 1024.
 	Unprivileged bool
 	// Families are the IP versions of the proxy's addresses.
@@ -219,7 +221,7 @@ type Class struct {
 // Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
 func (c Class) Hash() omap.Hash {
 	var h hashed
-	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names, c.Unprivileged)
+	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names, c.Unprivileged, c.Ingress)
 	h.number(int64(c.Mode))
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))

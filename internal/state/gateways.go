@@ -1,7 +1,11 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -30,10 +34,19 @@ type Gateways struct {
 	BoundTo        store.Index[GatewayLayer, api.Key]
 	BoundFor       store.Index[mesh.Label, api.Key]
 	BoundDelegates store.Index[api.Key, api.Key]
+	// SecureGateways lists the Gateways with a server with TLS for a host, the oldest first.
+	SecureGateways store.Index[string, AgeKey]
 	// Routes are the routes for requests that gateways receive.
 	Routes store.Table[api.Key, *GatewayRoutes]
-	// Classes are the controllers of IngressClasses.
-	Classes store.Table[api.Key, string]
+	// Classes are the IngressClasses, and DefaultClasses lists, under the empty key, the default ones.
+	Classes        store.Table[api.Key, IngressClass]
+	DefaultClasses store.Index[struct{}, AgeKey]
+	// Admissions lists, under the empty key, the properties by which Ingresses count. Admitted lists the Ingresses with the same
+	// properties, the oldest first, and Secured those among them with a certificate.
+	Admissions        store.Index[struct{}, Admission]
+	Admitted, Secured store.Index[Admission, AgeKey]
+	// Routed lists, under the empty key, the objects with routes.
+	Routed store.Index[struct{}, api.Key]
 	// ServersFor and RoutesFor list the Ingresses that have a server with TLS or a route for a host, the oldest first.
 	ServersFor, RoutesFor store.Index[string, AgeKey]
 	// Hosts lists, under the empty key, the hosts for which there are routes.
@@ -49,6 +62,26 @@ type Admission struct {
 	Annotation string
 	// Class is the name of its IngressClass; empty without one.
 	Class string
+	// Written is true if no API server has completed the object: without a class it is of the default one.
+	Written bool
+}
+
+// Compare orders by the fields.
+func (a Admission) Compare(o Admission) int {
+	return cmp.Or(cmp.Compare(a.Annotation, o.Annotation), cmp.Compare(a.Class, o.Class), bytes.Compare(a.AppendTo(nil), o.AppendTo(nil)))
+}
+
+// AppendTo appends an unambiguous form.
+func (a Admission) AppendTo(b []byte) []byte {
+	return fmt.Appendf(b, "%t %t %t %q %q", a.ByClass, a.Annotated, a.Written, a.Annotation, a.Class)
+}
+
+// IngressClass is an IngressClass.
+type IngressClass struct {
+	Created    int64
+	Controller string
+	// Default is true if Ingresses without a class are of this one.
+	Default bool
 }
 
 // GatewayLayer is a Gateway, and the namespace of gateways to which objects are exported; "" for all.
@@ -116,19 +149,25 @@ func (t *Tables) bindToGateways(tx *store.Txn, o *api.Object, spec *networking.V
 }
 
 func (t *Tables) splitIngressClass(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
-	t.Gateways.Classes.Set(tx, o.Key, ingressapi.ClassOf(m).Controller)
+	isDefault, _ := strconv.ParseBool(o.Annotations[ingressapi.DefaultAnnotation])
+	t.Gateways.Classes.Set(tx, o.Key, IngressClass{age(o), ingressapi.ClassOf(m).Controller, isDefault})
 }
 
 func (t *Tables) splitIngress(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
 	s := ingressapi.SpecOf(m)
-	a := Admission{ByClass: true, Class: s.IngressClassName}
+	a := Admission{ByClass: true, Class: s.IngressClassName, Written: o.Position.Generation == 0}
 	a.Annotation, a.Annotated = o.Annotations[ingressapi.ClassAnnotation]
-	servers := &GatewayServers{Created: age(o), Admission: a, Servers: gateway.IngressServers(s)}
+	servers := &GatewayServers{Created: age(o), Admission: a, Servers: gateway.IngressServers(s, o.Namespace, o.Name)}
 	if s.DefaultBackend != nil && len(s.Rules) > 0 {
 		servers.Ignored = "spec.defaultBackend"
 	}
 	t.Gateways.Servers.Set(tx, o.Key, servers)
 	t.Gateways.Routes.Set(tx, o.Key, &GatewayRoutes{age(o), a, gateway.IngressRoutes(s, o.Namespace, t.options.Domain)})
+}
+
+// Secures reports whether an object has a certificate for a host or pattern.
+func (g *GatewayServers) Secures(host string) bool {
+	return slices.ContainsFunc(g.Servers, func(s gateway.Server) bool { return s.Credential() != "" && s.Serves(host) })
 }
 
 // Of returns the routes for a host, in the order of the object.
@@ -163,7 +202,7 @@ func (t *Tables) defineGateways(db *store.DB) {
 		add(first, SelectingPolicy{k, labels})
 	})
 	t.defineBindings(db)
-	g.Classes = store.NewTable[api.Key, string](db, "ingressClasses", same[string])
+	t.defineAdmission(db)
 	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
 		for _, server := range s.Servers {
 			if !s.Admission.ByClass || !server.Secure() {
@@ -174,14 +213,51 @@ func (t *Tables) defineGateways(db *store.DB) {
 			}
 		}
 	})
+	g.SecureGateways = store.NewIndex(g.Servers, "secureGateways", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
+		for _, server := range s.Servers {
+			for _, host := range server.Hosts {
+				if !s.Admission.ByClass && server.Kind().IsTLS() {
+					add(host.Name, AgeKey{s.Created, k})
+				}
+			}
+		}
+	})
 	g.RoutesFor = store.NewIndex(g.Routes, "gatewayRoutesFor", func(k api.Key, s *GatewayRoutes, add func(string, AgeKey)) {
 		for _, route := range s.Routes {
 			add(route.Host, AgeKey{s.Created, k})
 		}
 	})
+	g.Routed = store.NewIndex(g.Routes, "gatewayRouted", func(k api.Key, _ *GatewayRoutes, add func(struct{}, api.Key)) { add(struct{}{}, k) })
 	g.Hosts = store.NewIndex(g.Routes, "gatewayHosts", func(_ api.Key, s *GatewayRoutes, add func(struct{}, omap.Name)) {
 		for _, route := range s.Routes {
 			add(struct{}{}, omap.Name(route.Host))
+		}
+	})
+}
+
+// defineAdmission defines what decides which Ingresses count.
+func (t *Tables) defineAdmission(db *store.DB) {
+	g := &t.Gateways
+	g.Classes = store.NewTable[api.Key, IngressClass](db, "ingressClasses", same[IngressClass])
+	g.DefaultClasses = store.NewIndex(g.Classes, "defaultIngressClasses", func(k api.Key, c IngressClass, add func(struct{}, AgeKey)) {
+		if c.Default {
+			add(struct{}{}, AgeKey{c.Created, k})
+		}
+	})
+	list := func(name string, of func(*GatewayServers) bool) store.Index[Admission, AgeKey] {
+		return store.NewIndex(g.Servers, name, func(k api.Key, s *GatewayServers, add func(Admission, AgeKey)) {
+			if s.Admission.ByClass && of(s) {
+				add(s.Admission, AgeKey{s.Created, k})
+			}
+		})
+	}
+	g.Admitted = list("ingressesAdmitted", func(*GatewayServers) bool { return true })
+	g.Secured = list("ingressesSecured", func(s *GatewayServers) bool {
+		return slices.ContainsFunc(s.Servers, func(s gateway.Server) bool { return s.Credential() != "" })
+	})
+	g.Admissions = store.NewIndex(g.Servers, "ingressAdmissions", func(_ api.Key, s *GatewayServers, add func(struct{}, Admission)) {
+		if s.Admission.ByClass {
+			add(struct{}{}, s.Admission)
 		}
 	})
 }

@@ -1,5 +1,7 @@
 package gateway
 
+import "github.com/pilotmesh/pilot/internal/mesh"
+
 // IngressMode is which Ingresses count.
 type IngressMode uint8
 
@@ -23,11 +25,18 @@ type IngressSettings struct {
 	Class string
 	// Gateway is the value of the label "istio" of the gateways that serve Ingresses.
 	Gateway string
+	// Service is the name of the Service in front of these gateways, in the root namespace; empty if there is none.
+	Service string
+}
+
+// Selector are the labels of the gateways that serve Ingresses.
+func (s IngressSettings) Selector() mesh.Labels {
+	return mesh.LabelsOf(map[string]string{"istio": s.Gateway})
 }
 
 // DefaultIngressSettings are the settings of a mesh without its own.
 func DefaultIngressSettings() IngressSettings {
-	return IngressSettings{IngressStrict, "istio", "ingressgateway"}
+	return IngressSettings{IngressStrict, "istio", "ingressgateway", IngressService}
 }
 
 // IngressService is the default name of the Service in front of the gateways. The pods behind it have the default label, and those behind

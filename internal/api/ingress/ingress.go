@@ -26,6 +26,9 @@ const Controller = "istio.io/ingress-controller"
 // ClassAnnotation is set on an Ingress. It names the class of controllers that serve it, and goes before spec.ingressClassName.
 const ClassAnnotation = "kubernetes.io/ingress.class"
 
+// DefaultAnnotation is "true" on the IngressClass of Ingresses that name none.
+const DefaultAnnotation = "ingressclass.kubernetes.io/is-default-class"
+
 // The names of the kinds.
 const (
 	Kind      = "Ingress"

@@ -223,7 +223,7 @@ type Node struct {
 	// Locality comes from the labels topology.kubernetes.io/region, topology.kubernetes.io/zone and topology.istio.io/subzone. The older
 	// labels failure-domain.beta.kubernetes.io/region and /zone count where the first two are missing.
 	Locality mesh.Locality
-	// Addresses are its addresses of the types ExternalIP and InternalIP, in their order. No query reads them yet.
+	// Addresses are its addresses of the type ExternalIP, in their order.
 	Addresses intern.List[string]
 }
 

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/explain/entrance"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/object"
@@ -231,13 +233,27 @@ func (a *Analysis) Access(domain string, d why.Described) (*why.Access, error) {
 	return answer, nil
 }
 
-// Ingresses returns the configuration that gateways are to serve for a host, or for all hosts if it is empty.
+// Ingresses returns what gateways serve for a host, or for all hosts if it is empty.
 func (a *Analysis) Ingresses(domain, host string) *why.Ingresses {
 	m, done := a.evaluate(domain)
 	defer done()
 	answer := m.AskIngress(host)
 	answer.Complete()
 	return answer
+}
+
+// Entrance returns who answers a request from outside.
+func (a *Analysis) Entrance(domain string, q entrance.Question) *entrance.Answer {
+	m, done := a.evaluate(domain)
+	defer done()
+	return entrance.Mesh{Mesh: m, Now: time.Now()}.Ask(q)
+}
+
+// Entrances returns what gateways serve.
+func (a *Analysis) Entrances(domain string) *entrance.List {
+	m, done := a.evaluate(domain)
+	defer done()
+	return entrance.Mesh{Mesh: m, Now: time.Now()}.List()
 }
 
 // evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Call the function at the end.

@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "rewrite the answers in testdata")
 // connects a proxy (a node id, then metadata as JSON). "mesh settings" is the MeshConfig. "rejected" is "TYPE name", then the reason of the proxy. "ask" is
 // "KIND name", and "answer" the expected text of the answer. "request" describes a request by lines of "NAME VALUE", and "decision" is
 // the expected text of what becomes of it. "ingress" is a host of Ingresses, or empty for all, and "served" the expected text of what
-// gateways are to serve.
+// gateways serve.
 func TestConversations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -22,7 +22,7 @@ import (
 // maxListed bounds how many hosts, other Ingresses and gateways an answer lists, because the loop waits for the answer.
 const maxListed = 500
 
-// Ingresses lists the hosts that gateways are to serve because of Ingresses: one host or all.
+// Ingresses lists the hosts that gateways serve because of Ingresses: one host or all.
 type Ingresses struct {
 	Version  int            `json:"version"`
 	Revision store.Revision `json:"revision"`
@@ -49,7 +49,7 @@ type Ingresses struct {
 // IngressHost is a host, or a pattern, and the servers for it.
 type IngressHost struct {
 	Host string `json:"host"`
-	// Gateway is the label of the gateways that are to serve it.
+	// Gateway is the label of the gateways that serve it.
 	Gateway string          `json:"gateway"`
 	Servers []IngressServer `json:"servers"`
 	// Routes are in the order in which they are tried.
@@ -65,8 +65,9 @@ type IngressServer struct {
 	For    string `json:"for,omitempty"`
 	Object Ref    `json:"object"`
 	Field  string `json:"field,omitempty"`
-	// Unused says why the server is not used; empty if it is.
-	Unused string `json:"unused,omitempty"`
+	// Unused says why the server is not used, and Trouble why requests fail there; empty if nothing is wrong.
+	Unused  string `json:"unused,omitempty"`
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // IngressRoute leads requests for a path to a backend.
@@ -91,7 +92,7 @@ type Uncounted struct {
 	Reason string `json:"reason"`
 }
 
-// AskIngress returns what gateways are to serve for a host, or for all hosts if it is empty. It must be called by the owner of the graph,
+// AskIngress returns what gateways serve for a host, or for all hosts if it is empty. It must be called by the owner of the graph,
 // between commits.
 func (m Mesh) AskIngress(host string) *Ingresses {
 	r := m.Graph.Glance()
@@ -112,7 +113,7 @@ func (m Mesh) AskIngress(host string) *Ingresses {
 	if host != "" {
 		for name := range mesh.NarrowestFirst(host) {
 			if h, ok := m.Queries.Gateways.Host(r, name); ok {
-				a.Hosts = append(a.Hosts, m.ingressHost(h, label))
+				a.Hosts = append(a.Hosts, m.ingressHost(r, h, label))
 				break
 			}
 		}
@@ -124,7 +125,7 @@ func (m Mesh) AskIngress(host string) *Ingresses {
 			case len(a.Hosts) == maxListed:
 				a.More++
 			default:
-				a.Hosts = append(a.Hosts, m.ingressHost(h, label))
+				a.Hosts = append(a.Hosts, m.ingressHost(r, h, label))
 			}
 		}
 	}
@@ -144,15 +145,17 @@ func (m Mesh) gatewaysWith(value string) (list []string) {
 	return list
 }
 
-func (m Mesh) ingressHost(h *gateway.Host, label string) IngressHost {
+func (m Mesh) ingressHost(r *query.Reader, h *gateway.Host, label string) IngressHost {
 	out := IngressHost{Host: h.Name, Gateway: label, Servers: []IngressServer{}, Routes: []IngressRoute{}}
-	for _, s := range h.Servers {
+	for _, s := range m.Queries.Gateways.Servers(r, h) {
 		one := IngressServer{Port: s.Port, Protocol: "HTTP", Object: m.ref(s.Object), Field: s.Field}
 		if s.Secure() {
 			one.Protocol, one.Secret, one.For = "HTTPS", s.Credential(), s.Host
 		}
 		if s.Winner.Name != "" {
 			one.Unused = fmt.Sprintf("%s goes first and has another certificate for %s", s.Winner, s.Host)
+		} else if s.Secure() && !m.Queries.Gateways.Routed(r, h, s.Host) {
+			one.Trouble = fmt.Sprintf("no Ingress with rules for %s names a Secret for %s: requests get 404", h.Name, s.Host)
 		}
 		out.Servers = append(out.Servers, one)
 	}
@@ -218,8 +221,11 @@ func (m Mesh) whyNot(r *query.Reader, a state.Admission, settings gateways.Ingre
 		if a.Annotated {
 			return fmt.Sprintf("its annotation %s is %q, and the class of the mesh is %q", ingress.ClassAnnotation, a.Annotation, settings.Class)
 		}
-		controller, _ := m.Tables.Gateways.Classes.Get(r, gateway.ClassKey(a.Class))
-		return fmt.Sprintf("its IngressClass %q is of the controller %q, and not of %s", a.Class, controller, ingress.Controller)
+		if a.Class == "" {
+			return fmt.Sprintf("it names no class, and the default IngressClass is not of the controller %s", ingress.Controller)
+		}
+		class, _ := m.Tables.Gateways.Classes.Get(r, gateway.ClassKey(a.Class))
+		return fmt.Sprintf("its IngressClass %q is of the controller %q, and not of %s", a.Class, class.Controller, ingress.Controller)
 	case gateway.Counts:
 	}
 	return ""
@@ -237,9 +243,10 @@ func (a *Ingresses) Complete() {
 func (a *Ingresses) Write(w io.Writer) error {
 	p := &page{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	p.line("mode %s, class %s (revision %d)", a.Mode, a.Class, a.Revision)
-	p.line("no gateway serves Ingresses yet; this is what gateways are to serve")
 	if len(a.Connected) > 0 {
 		p.line("connected gateways: %s", strings.Join(a.Connected, ", "))
+	} else {
+		p.line("no gateway with the label is connected: nobody serves this")
 	}
 	for _, h := range a.Hosts {
 		p.ingressHost(h)
@@ -280,7 +287,7 @@ func (p *page) ingressHost(h IngressHost) {
 		if s.Secret != "" {
 			secret = "secret " + s.Secret + " for " + s.For
 		}
-		p.line("  %d %s\t%s\t%s\t%s%s", s.Port, s.Protocol, secret, s.Object.Key(), s.Object.Position(), after("\tnot used: ", s.Unused))
+		p.line("  %d %s\t%s\t%s\t%s%s", s.Port, s.Protocol, secret, s.Object.Key(), s.Object.Position(), after("\tnot used: ", s.Unused)+after("\t", s.Trouble))
 	}
 	p.heading("  routes, the first line that fits")
 	for _, r := range h.Routes {

@@ -147,14 +147,14 @@ func TestInject(t *testing.T) {
 func TestValidate(t *testing.T) {
 	server, _ := started(t)
 	const policy = `{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: p, namespace: shop%s}, spec: {action: %s}}`
-	for _, c := range []struct{ operation, object, want, warning string }{
-		{"CREATE", fmt.Sprintf(policy, "", "DENY"), "", ""},
-		{"UPDATE", fmt.Sprintf(policy, "", "DENIES"), "spec.action", ""},
-		{"DELETE", fmt.Sprintf(policy, "", "DENIES"), "", ""},
-		{"UPDATE", fmt.Sprintf(policy, ", deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: [a/b]", "DENIES"), "", ""},
-		{"CREATE", "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: shop}, spec: {hosts: [a.b], http: [{rout: []}]}}", "spec.http[0]", ""},
-		{"CREATE", "{apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {name: v, namespace: shop}, spec: {accessLogging: [{disabled: true}]}}", "", ""},
-		{"CREATE", "{apiVersion: v1, kind: ConfigMap, metadata: {name: v, namespace: shop}}", "", ""},
+	for _, c := range []struct{ operation, object, want string }{
+		{"CREATE", fmt.Sprintf(policy, "", "DENY"), ""},
+		{"UPDATE", fmt.Sprintf(policy, "", "DENIES"), "spec.action"},
+		{"DELETE", fmt.Sprintf(policy, "", "DENIES"), ""},
+		{"UPDATE", fmt.Sprintf(policy, ", deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: [a/b]", "DENIES"), ""},
+		{"CREATE", "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: shop}, spec: {hosts: [a.b], http: [{rout: []}]}}", "spec.http[0]"},
+		{"CREATE", "{apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {name: v, namespace: shop}, spec: {accessLogging: [{disabled: true}]}}", ""},
+		{"CREATE", "{apiVersion: v1, kind: ConfigMap, metadata: {name: v, namespace: shop}}", ""},
 	} {
 		a, _ := review(t, server, "/validate", c.operation, c.object)
 		if a.Allowed != (c.want == "") || !a.Allowed && !strings.Contains(a.Result.Message, c.want) {

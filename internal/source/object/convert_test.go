@@ -194,7 +194,7 @@ func TestNodeAndNamespace(t *testing.T) {
 	n := newConverter().Node(read[core.Node](t, `
 metadata: {labels: {topology.kubernetes.io/region: r, topology.kubernetes.io/zone: z, topology.istio.io/subzone: s}}
 status: {addresses: [{type: Hostname, address: h}, {type: InternalIP, address: 10.0.0.1}, {type: ExternalIP, address: 192.0.2.1}]}`))
-	if n.Locality != (mesh.Locality{Region: "r", Zone: "z", SubZone: "s"}) || !slices.Equal(n.Addresses.Items(), []string{"10.0.0.1", "192.0.2.1"}) {
+	if n.Locality != (mesh.Locality{Region: "r", Zone: "z", SubZone: "s"}) || !slices.Equal(n.Addresses.Items(), []string{"192.0.2.1"}) {
 		t.Errorf("node %+v", n)
 	}
 	one := newConverter().Namespace(&read[metav1.PartialObjectMetadata](t, `metadata: {labels: {topology.istio.io/network: n1, a: b}, annotations: {networking.istio.io/traffic-distribution: PreferClose}}`).ObjectMeta)

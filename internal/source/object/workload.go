@@ -189,7 +189,7 @@ func cronJob(job string) (string, bool) {
 func (c *Converter) Node(n *core.Node) *kube.Node {
 	var addresses []string
 	for _, a := range n.Status.Addresses {
-		if a.Type == core.NodeExternalIP || a.Type == core.NodeInternalIP {
+		if a.Type == core.NodeExternalIP && a.Address != "" {
 			addresses = append(addresses, a.Address)
 		}
 	}

@@ -15,6 +15,7 @@ func (t *Settings) Ingress(r store.Reader) gateway.IngressSettings {
 	normal := gateway.DefaultIngressSettings()
 	return gateway.IngressSettings{
 		Mode: gateway.IngressMode(mode.Number), Class: t.text(r, ingressClass, normal.Class), Gateway: t.text(r, ingressGateway, normal.Gateway),
+		Service: t.text(r, ingressService, normal.Service),
 	}
 }
 
@@ -28,11 +29,12 @@ func (t *Settings) writeIngressSettings(tx *store.Txn, m *meshconfig.MeshConfig)
 	case meshconfig.MeshConfig_STRICT, meshconfig.MeshConfig_UNSPECIFIED:
 	}
 	s.Class = cmp.Or(m.GetIngressClass(), s.Class)
-	if service := m.GetIngressService(); service != gateway.IngressService {
-		s.Gateway = cmp.Or(service, s.Gateway)
+	if s.Service = m.GetIngressService(); s.Service != gateway.IngressService {
+		s.Gateway = cmp.Or(s.Service, s.Gateway)
 	}
 	s.Gateway = cmp.Or(m.GetIngressSelector(), s.Gateway)
 	t.rows.Set(tx, ingressMode, Value{Number: int64(s.Mode)})
 	t.rows.Set(tx, ingressClass, Value{Text: s.Class})
 	t.rows.Set(tx, ingressGateway, Value{Text: s.Gateway})
+	t.rows.Set(tx, ingressService, Value{Text: s.Service})
 }

@@ -70,6 +70,7 @@ const (
 	ingressMode
 	ingressClass
 	ingressGateway
+	ingressService
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -30,8 +31,10 @@ type Use struct {
 	Older   int64
 	// Redirects is true if the server redirects requests to HTTPS.
 	Redirects bool
-	// Object is the VirtualService. It is zero for a host of a server that redirects, which needs no routes.
+	// Object is the VirtualService or Ingress. It is zero for a host of a server that redirects, which needs no routes.
 	Object api.Key
+	// Rules is the host or pattern whose rules an Ingress contributes.
+	Rules string
 	// Rank is 0 for a VirtualService of the namespace of the gateways that others do not see, 1 for one that is exported to it by name,
 	// and 2 for one that is exported to all. Created is its age.
 	Rank    int
@@ -41,7 +44,7 @@ type Use struct {
 // Compare orders uses by precedence: the servers of the oldest Gateway first, and for each server the VirtualServices by rank and age.
 func (u Use) Compare(o Use) int {
 	return cmp.Or(cmp.Compare(u.Older, o.Older), cmp.Compare(u.Gateway, o.Gateway), cmp.Compare(u.Index, o.Index), cmp.Compare(u.Port, o.Port),
-		cmp.Compare(u.Rank, o.Rank), cmp.Compare(u.Created, o.Created), cmp.Compare(u.Object.Name, o.Object.Name), u.Object.Compare(o.Object),
+		cmp.Compare(u.Rank, o.Rank), cmp.Compare(u.Created, o.Created), cmp.Compare(u.Object.Name, o.Object.Name), u.Object.Compare(o.Object), cmp.Compare(u.Rules, o.Rules),
 		cmp.Compare(flag(u.Redirects), flag(o.Redirects)))
 }
 
@@ -110,13 +113,26 @@ func (q *Queries) Uses(r *query.Reader, t Table, host string) omap.Map[Use, omap
 	return q.uses.Group(r, t, omap.Name(host))
 }
 
-// bound returns the VirtualServices that are bound to the Gateways of a table and that the namespace sees, and the zero key.
+// bound returns the VirtualServices that are bound to the Gateways of a table and that the namespace sees, the Ingresses that may have
+// routes for its servers, and the zero key.
 func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 	servers, _ := q.table.Get(r, tableKey{t.Served, t.Name})
 	all := []omap.Change[api.Key, omap.Unit]{omap.Put(api.Key{}, omap.Unit{})}
+	var objects omap.Map[api.Key, omap.Unit]
 	var done []api.Key
 	for _, s := range servers {
-		if slices.Contains(done, s.Gateway) {
+		switch {
+		case s.ofIngress() && !s.Secure():
+			objects = q.tables.Gateways.Routed.Group(r, struct{}{})
+			continue
+		case s.ofIngress():
+			for _, host := range s.Hosts[:min(len(s.Hosts), maxShared)] {
+				for k := range q.tables.Gateways.ServersFor.Group(r, host.Name).All() {
+					all = append(all, omap.Put(k.Key, omap.Unit{}))
+				}
+			}
+			continue
+		case slices.Contains(done, s.Gateway):
 			continue
 		}
 		done = append(done, s.Gateway)
@@ -124,8 +140,12 @@ func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 			all = append(all, omap.Put(k, omap.Unit{}))
 		}
 	}
-	return omap.Map[api.Key, omap.Unit]{}.With(all...)
+	return objects.With(all...)
 }
+
+// maxShared bounds for how many hosts of a certificate other Ingresses may have routes, if they name a certificate for the host, too. The
+// Ingress of the certificate itself is among those for the first host.
+const maxShared = 100
 
 // boundTo yields the VirtualServices bound to a Gateway that the gateways of a namespace see.
 func (q *Queries) boundTo(r *query.Reader, gw api.Key, namespace string) func(yield func(api.Key) bool) {
@@ -155,6 +175,9 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 		}
 		return []binding{b}, len(b.uses) > 0
 	}
+	if k.object.Kind == ingress.Kind {
+		return q.bindIngress(r, k.object, servers)
+	}
 	row, ok := q.tables.Gateways.Bindings.Get(r, k.object)
 	if !ok {
 		return nil, false
@@ -170,6 +193,39 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 		}
 	}
 	return []binding{b}, len(b.uses) > 0
+}
+
+// bindIngress returns what an Ingress contributes to the table of some servers: all its hosts where there is no TLS, and where there is,
+// those for which it asks for a certificate itself.
+func (q *Queries) bindIngress(r *query.Reader, k api.Key, servers []Placed) ([]binding, bool) {
+	row, ok := q.tables.Gateways.Routes.Get(r, k)
+	if !ok || q.Standing(r, row.Admission) != Counts {
+		return nil, false
+	}
+	b := binding{name: k.String()}
+	for _, s := range servers {
+		if !s.ofIngress() {
+			continue
+		}
+		for _, host := range s.Hosts {
+			if s.Secure() && !q.secures(r, k, host.Name) {
+				continue
+			}
+			for _, route := range row.Routes {
+				u := Use{Port: s.Port, Object: k, Created: row.Created, Older: row.Created, Rules: route.Host}
+				if both := (hostUse{narrower(host.Name, route.Host), u}); both.host != "" && !slices.Contains(b.uses, both) {
+					b.uses = append(b.uses, both)
+				}
+			}
+		}
+	}
+	return []binding{b}, len(b.uses) > 0
+}
+
+// secures reports whether an Ingress has a certificate for a host or pattern.
+func (q *Queries) secures(r *query.Reader, k api.Key, host string) bool {
+	row, ok := q.tables.Gateways.Servers.Get(r, k)
+	return ok && row.Secures(host)
 }
 
 func useOf(s Placed) Use {
@@ -229,15 +285,23 @@ func intersect(s gateway.Server, hosts []string, namespace string) (both []strin
 			continue
 		}
 		for _, host := range hosts {
-			switch {
-			case mesh.Covers(own.Name, host):
-				add(host)
-			case mesh.Covers(host, own.Name):
-				add(own.Name)
+			if name := narrower(own.Name, host); name != "" {
+				add(name)
 			}
 		}
 	}
 	return both
+}
+
+// narrower returns the one of two hosts that the other covers; empty if neither covers the other.
+func narrower(a, b string) string {
+	switch {
+	case mesh.Covers(a, b):
+		return b
+	case mesh.Covers(b, a):
+		return a
+	}
+	return ""
 }
 
 // Rules returns a VirtualService with the rules of its delegates in place; false if there is none.

@@ -5,24 +5,23 @@
 // and name. Of routes for the same path only the first one is used, and of certificates for the same host the one of the oldest object.
 //
 // There is one cell per host, and below it one for the part of each object for the host. So a change of a path runs
-// small cells of the hosts of its object, and the cell of that host only. No gateway serves Ingresses yet.
+// small cells of the hosts of its object, and the cell of that host only.
 //
-// It also owns which servers of Gateways are used (plan.go): the oldest Gateway goes first, and one that cannot share a port with it is
-// left out; and which VirtualServices serve which host (binding.go). A VirtualService has one cell for each route configuration to which
-// it may contribute, which decides for which hosts; so a change of it runs the cells of its hosts, and a change of a server runs only the
-// hosts that it adds or removes. The package starts no goroutines.
+// It also owns which servers of Gateways and Ingresses are used (plan.go): the oldest object goes first, and one that cannot share a port
+// with it is left out; and which VirtualServices and Ingresses serve which host (binding.go). Such an object has one cell for each route
+// configuration to which it may contribute, which decides for which hosts; so a change of it runs the cells of its hosts, and a change of
+// a server runs only the hosts that it adds or removes. All Ingresses share one server without TLS, so that one more Ingress without a
+// certificate changes no server. The package starts no goroutines.
 package gateway
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/gateway"
-	"github.com/pilotmesh/pilot/internal/api/ingress"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
-	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -59,6 +58,14 @@ type Queries struct {
 	parts query.Query[part, []Rule]
 	// hosts are the hosts that some object serves.
 	hosts query.Query[string, *Host]
+	// oldest is the oldest Ingress that counts.
+	oldest query.Query[struct{}, state.AgeKey]
+	// secured are the servers with a certificate of the Ingresses that count.
+	secured query.Collection[struct{}, secured]
+	// plainLoss is why no Ingress is served without TLS.
+	plainLoss query.Query[struct{}, Loss]
+	// addresses are where clients reach the gateways that serve Ingresses.
+	addresses query.Query[struct{}, intern.List[string]]
 
 	// plan is the listeners of gateways; the others are parts of it: a listener, the servers of a route configuration, and names.
 	plan     query.Query[Served, *plan]
@@ -75,11 +82,10 @@ type part struct {
 	host   string
 }
 
-// Host is what gateways serve for a host or pattern, or for all hosts if Name is gateway.AnyHost.
+// Host is what Ingresses say about a host or pattern, or about all hosts if Name is gateway.AnyHost.
 type Host struct {
-	Name    string
-	Servers []Server
-	Rules   []Rule
+	Name  string
+	Rules []Rule
 }
 
 // Server is a port at which a host is served.
@@ -119,6 +125,8 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.certificates = query.Define(g, "gatewayCertificates", equalServers, q.certificate)
 	q.parts = query.Define(g, "gatewayParts", slices.Equal[[]Rule], q.part)
 	q.hosts = query.Define(g, "gatewayHost", (*Host).equal, q.host)
+	q.addresses = query.Define(g, "ingressAddresses", func(a, b intern.List[string]) bool { return a == b }, q.addressesOf)
+	q.defineIngresses(g)
 	q.definePlans(g)
 	q.defineBindings(g)
 	return q
@@ -130,9 +138,7 @@ func equalServers(a, b []Server) bool {
 	})
 }
 
-func (h *Host) equal(o *Host) bool {
-	return slices.Equal(h.Rules, o.Rules) && equalServers(h.Servers, o.Servers)
-}
+func (h *Host) equal(o *Host) bool { return slices.Equal(h.Rules, o.Rules) }
 
 // Standing returns whether an object counts.
 func (q *Queries) Standing(r *query.Reader, a state.Admission) Standing {
@@ -140,147 +146,11 @@ func (q *Queries) Standing(r *query.Reader, a state.Admission) Standing {
 	return s
 }
 
-// Host returns the routes and servers for a host or pattern that some object names; false if it has none.
+// Host returns the routes for a host or pattern that some object names; false if it has none.
 func (q *Queries) Host(r *query.Reader, name string) (*Host, bool) { return q.hosts.Get(r, name) }
 
 // Certificates returns the servers with TLS that objects have for exactly this host or pattern, the server of the oldest object first.
 func (q *Queries) Certificates(r *query.Reader, host string) []Server {
 	list, _ := q.certificates.Get(r, host)
 	return list
-}
-
-// ClassKey returns the key of an IngressClass.
-func ClassKey(name string) api.Key { return api.Key{Kind: ingress.ClassKind, Name: name} }
-
-func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
-	if !a.ByClass {
-		return Counts
-	}
-	settings := q.tables.Ingress(r)
-	if settings.Mode == gateway.IngressOff {
-		return Off
-	}
-	if a.Annotated {
-		if a.Annotation == settings.Class {
-			return Counts
-		}
-		return Foreign
-	}
-	missing := false
-	if a.Class != "" {
-		controller, ok := q.tables.Gateways.Classes.Get(r, ClassKey(a.Class))
-		switch {
-		case ok && controller == ingress.Controller:
-			return Counts
-		case ok:
-			return Foreign
-		}
-		missing = true
-	}
-	switch {
-	case settings.Mode == gateway.IngressDefault:
-		return Counts
-	case missing:
-		return ClassMissing
-	}
-	return Unclaimed
-}
-
-// part returns the routes and servers of an object for a host, in the order of the object.
-func (q *Queries) part(r *query.Reader, p part) ([]Rule, bool) {
-	row, ok := q.tables.Gateways.Routes.Get(r, p.object)
-	if !ok || q.Standing(r, row.Admission) != Counts {
-		return nil, false
-	}
-	var list []Rule
-	for _, route := range row.Of(p.host) {
-		rule := Rule{Route: route, Object: p.object}
-		q.resolve(r, &rule)
-		list = append(list, rule)
-	}
-	return list, len(list) > 0
-}
-
-func (q *Queries) host(r *query.Reader, name string) (*Host, bool) {
-	h := &Host{Name: name}
-	for k := range q.tables.Gateways.RoutesFor.Group(r, name).All() {
-		rules, _ := q.parts.Get(r, part{k.Key, name})
-		h.Rules = append(h.Rules, rules...)
-	}
-	if len(h.Rules) == 0 {
-		return nil, false
-	}
-	slices.SortStableFunc(h.Rules, func(a, b Rule) int {
-		return cmp.Or(cmp.Compare(length(b), length(a)), cmp.Compare(rank(a.Match), rank(b.Match)))
-	})
-	type path struct {
-		match gateway.PathMatch
-		path  string
-	}
-	first := map[path]api.Key{}
-	for i := range h.Rules {
-		rule := &h.Rules[i]
-		at := path{rule.Match, rule.Path}
-		if winner, taken := first[at]; taken {
-			rule.Winner = winner
-		} else if !rule.LeftOut() {
-			first[at] = rule.Object
-		}
-	}
-	h.Servers = q.servers(r, name, h.Rules)
-	return h, true
-}
-
-// length is the length of the path of a rule. Matching all requests is as long as the path /, and comes after it.
-func length(r Rule) int { return max(1, len(r.Path)) }
-
-func rank(m gateway.PathMatch) int {
-	if m == gateway.ExactPath {
-		return 0
-	}
-	return 1
-}
-
-// servers returns the servers of a host: the plain servers of the objects that have rules for it, each port once, and
-// the TLS servers for the narrowest pattern that covers it.
-func (q *Queries) servers(r *query.Reader, host string, rules []Rule) []Server {
-	var list []Server
-	for _, rule := range rules {
-		row, ok := q.tables.Gateways.Servers.Get(r, rule.Object)
-		if !ok {
-			continue
-		}
-		for _, s := range row.Servers {
-			if !s.Secure() && !slices.ContainsFunc(list, func(o Server) bool { return o.Port == s.Port }) {
-				list = append(list, Server{Server: s, Host: host, Object: rule.Object})
-			}
-		}
-	}
-	for name := range mesh.NarrowestFirst(host) {
-		if secure := q.Certificates(r, name); len(secure) > 0 {
-			return append(list, secure...)
-		}
-	}
-	return list
-}
-
-func (q *Queries) certificate(r *query.Reader, host string) ([]Server, bool) {
-	var list []Server
-	for k := range q.tables.Gateways.ServersFor.Group(r, host).All() {
-		row, ok := q.tables.Gateways.Servers.Get(r, k.Key)
-		if !ok || q.Standing(r, row.Admission) != Counts {
-			continue
-		}
-		for _, s := range row.Servers {
-			if !s.Secure() || s.Credential() == "" || !s.Serves(host) {
-				continue
-			}
-			server := Server{Server: s, Host: host, Object: k.Key}
-			if len(list) > 0 && list[0].Credential() != s.Credential() {
-				server.Winner = list[0].Object // Secrets of one name are the same: they are in the namespace of the gateway
-			}
-			list = append(list, server)
-		}
-	}
-	return list, len(list) > 0
 }

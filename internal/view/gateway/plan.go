@@ -8,25 +8,26 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// Served names the configuration that gateways serve: their Gateways, and their own port for each port of the Services
-// in front of them. All replicas of a gateway have the same one.
+// Served names the configuration that gateways serve: their Gateways, whether they serve Ingresses, and their own port for each port of
+// the Services in front of them. All replicas of a gateway have the same one.
 type Served struct {
 	Gateways intern.List[api.Key]
+	Ingress  bool
 	Targets  intern.List[proxy.PortTarget]
 	// Unprivileged is true if they cannot listen at ports below 1024.
 	Unprivileged bool
 }
 
 // ServedOf returns what the proxies of a class serve.
-func ServedOf(c proxy.Class) Served { return Served{c.Gateways, c.Targets, c.Unprivileged} }
+func ServedOf(c proxy.Class) Served { return Served{c.Gateways, c.Ingress, c.Targets, c.Unprivileged} }
 
 // Socket is where gateways listen.
 type Socket struct {
@@ -42,12 +43,13 @@ type Listener struct {
 	Servers []Placed
 }
 
-// Placed is a server of a Gateway.
+// Placed is a server of a Gateway or of an Ingress.
 type Placed struct {
 	gateway.Server
+	// Gateway is the object. All Ingresses share one server without TLS, which has the oldest of them as its object.
 	Gateway api.Key
 	Created int64
-	// Index is the position of the server in its Gateway.
+	// Index is the position of the server in its object.
 	Index int
 	// Table is the name of the route configuration for its requests; empty if the server does not take requests.
 	Table string
@@ -64,12 +66,16 @@ type Loss struct {
 type plan struct {
 	listeners []*Listener
 	losses    []Loss
+	// tables are the servers by route configuration, each once.
+	tables map[string][]Placed
 }
 
 func (p *plan) equal(o *plan) bool {
-	return slices.EqualFunc(p.listeners, o.listeners, (*Listener).equal) && slices.EqualFunc(p.losses, o.losses, func(a, b Loss) bool {
-		return a.Host == b.Host && a.Loser.equal(b.Loser) && a.Winner.equal(b.Winner)
-	})
+	return slices.EqualFunc(p.listeners, o.listeners, (*Listener).equal) && slices.EqualFunc(p.losses, o.losses, Loss.equal)
+}
+
+func (l Loss) equal(o Loss) bool {
+	return l.Host == o.Host && l.Loser.equal(o.Loser) && l.Winner.equal(o.Winner)
 }
 
 func (l *Listener) equal(o *Listener) bool {
@@ -103,18 +109,11 @@ func (q *Queries) definePlans(g *query.Graph) {
 		return nil, false
 	})
 	q.table = query.Define(g, "gatewayTable", func(a, b []Placed) bool { return slices.EqualFunc(a, b, Placed.equal) }, func(r *query.Reader, k tableKey) ([]Placed, bool) {
-		var list []Placed
 		p, _ := q.plan.Get(r, k.Served)
-		for _, l := range p.listeners {
-			for _, s := range l.Servers {
-				same := func(o Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index }
-				if s.Table == k.table && !slices.ContainsFunc(list, same) {
-					list = append(list, s)
-				}
-			}
-		}
+		list := p.tables[k.table]
 		return list, len(list) > 0
 	})
+	q.plainLoss = query.Define(g, "ingressPlainLoss", Loss.equal, q.lostByIngresses)
 	q.names = query.Define(g, "gatewayNames", names.equal, func(r *query.Reader, k Served) (names, bool) {
 		p, _ := q.plan.Get(r, k)
 		return namesOf(p), true
@@ -181,6 +180,12 @@ func (q *Queries) Listener(r *query.Reader, k Served, at Socket) (*Listener, boo
 	return q.listener.Get(r, listenerKey{k, at})
 }
 
+// Lost returns all servers that are not used by gateways, because others go first.
+func (q *Queries) Lost(r *query.Reader, k Served) []Loss {
+	p, _ := q.plan.Get(r, k)
+	return p.losses
+}
+
 // Losses returns the servers of a Gateway that are not used by gateways, because others go first.
 func (q *Queries) Losses(r *query.Reader, k Served, gw api.Key) (list []Loss) {
 	p, _ := q.plan.Get(r, k)
@@ -192,7 +197,44 @@ func (q *Queries) Losses(r *query.Reader, k Served, gw api.Key) (list []Loss) {
 	return list
 }
 
+// PlainLoss returns why no Ingress is served without TLS, because a Gateway with the same selector goes first; false if they are.
+func (q *Queries) PlainLoss(r *query.Reader) (Loss, bool) { return q.plainLoss.Get(r, struct{}{}) }
+
+func (q *Queries) lostByIngresses(r *query.Reader, _ struct{}) (Loss, bool) {
+	p, _ := q.plan.Get(r, q.SameSelector(r, q.tables.RootNamespace(r), q.tables.Ingress(r).Selector()))
+	for _, l := range p.losses {
+		if l.Loser.ofIngress() && !l.Loser.Secure() {
+			return l, true
+		}
+	}
+	return Loss{}, false
+}
+
+// OlderGateway returns the oldest Gateway with the selector of Ingresses that goes before an Ingress and has a server with TLS for a
+// host on the port of the Ingress; false if there is none.
+func (q *Queries) OlderGateway(r *query.Reader, host string, port uint32, created int64) (api.Key, bool) {
+	selector, n := q.tables.Ingress(r).Selector(), 0
+	for k := range q.tables.Gateways.SecureGateways.Group(r, host).All() {
+		if n++; k.Created >= created || n > maxGateways {
+			break // the oldest comes first
+		}
+		row, _ := q.tables.Gateways.Servers.Get(r, k.Key)
+		own, ok := q.tables.Gateways.Selectors.Get(r, k.Key)
+		has := func(s gateway.Server) bool {
+			return s.Port == port && s.Bind == "" && s.Kind().IsTLS() && s.Serves(host)
+		}
+		if ok && own == selector && slices.ContainsFunc(row.Servers, has) {
+			return k.Key, true
+		}
+	}
+	return api.Key{}, false
+}
+
+// maxGateways bounds how many Gateways for one host are looked at.
+const maxGateways = 50
+
 // SameSelector returns what gateways of a namespace serve that only the Gateways with a selector select, with the ports that these name.
+// Ingresses count as objects with a selector, which the mesh settings have.
 func (q *Queries) SameSelector(r *query.Reader, namespace string, selector mesh.Labels) Served {
 	var first mesh.Label
 	for l := range selector.All() {
@@ -206,43 +248,73 @@ func (q *Queries) SameSelector(r *query.Reader, namespace string, selector mesh.
 		}
 	}
 	slices.SortFunc(same, api.Key.Compare)
-	return Served{Gateways: intern.Of(same...)}
+	ingresses := selector == q.tables.Ingress(r).Selector() && (namespace == q.tables.RootNamespace(r) || !q.tables.ScopesGateways())
+	return Served{Gateways: intern.Of(same...), Ingress: ingresses}
 }
 
 // planner makes a plan.
 type planner struct {
 	plan
-	at map[Socket]*Listener
+	at map[Socket]*site
 }
 
-// makePlan decides which servers are used, the oldest Gateway first.
+// site is a socket of a plan.
+type site struct {
+	*Listener
+	// taken are the servers with TLS by their hosts, as positions in Servers.
+	taken map[string]int
+}
+
+// makePlan decides which servers are used, the oldest object first.
 func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
-	type aged struct {
-		key api.Key
-		row *state.GatewayServers
-	}
-	var objects []aged
-	for g := range k.Gateways.All() {
-		if row, ok := q.tables.Gateways.Servers.Get(r, g); ok {
-			objects = append(objects, aged{g, row})
-		}
-	}
-	slices.SortFunc(objects, func(a, b aged) int {
-		return cmp.Or(cmp.Compare(a.row.Created, b.row.Created), cmp.Compare(a.key.Name, b.key.Name), cmp.Compare(a.key.Namespace, b.key.Namespace))
-	})
-	b := planner{at: map[Socket]*Listener{}}
-	for _, o := range objects {
-		for i, s := range o.row.Servers {
-			for _, port := range k.portsFor(s.Port) {
-				if at := (Socket{s.Bind, port}); k.mayListen(at) {
-					b.place(at, Placed{Server: s, Gateway: o.key, Created: o.row.Created, Index: i, Table: tableName(s, o.key, port)})
-				}
+	b := planner{at: map[Socket]*site{}}
+	root := q.tables.RootNamespace(r)
+	for _, s := range q.declared(r, k) {
+		for _, port := range k.portsFor(s.Port) {
+			if at := (Socket{s.Bind, port}); k.mayListen(at) {
+				s.Table = tableName(s, port, root)
+				b.place(at, s)
 			}
 		}
 	}
 	slices.SortFunc(b.listeners, func(x, y *Listener) int { return x.Compare(y.Socket) })
+	b.tables = map[string][]Placed{}
+	for _, l := range b.listeners {
+		for _, s := range l.Servers {
+			list := b.tables[s.Table]
+			same := func(o Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index }
+			if s.Table != "" && !slices.ContainsFunc(list, same) {
+				b.tables[s.Table] = append(list, s)
+			}
+		}
+	}
 	return &b.plan, true
 }
+
+// declared returns the servers of the objects that gateways serve, in the order of precedence: the oldest first, and an Ingress before a
+// Gateway of the same age.
+func (q *Queries) declared(r *query.Reader, k Served) (list []Placed) {
+	if k.Ingress {
+		list = q.ingressServers(r)
+	}
+	for g := range k.Gateways.All() {
+		row, ok := q.tables.Gateways.Servers.Get(r, g)
+		if !ok {
+			continue
+		}
+		for i, s := range row.Servers {
+			list = append(list, Placed{Server: s, Gateway: g, Created: row.Created, Index: i})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Placed) int {
+		return cmp.Or(cmp.Compare(a.Created, b.Created), -cmp.Compare(flag(a.ofIngress()), flag(b.ofIngress())),
+			cmp.Compare(a.Gateway.Name, b.Gateway.Name), cmp.Compare(a.Gateway.Namespace, b.Gateway.Namespace))
+	})
+	return list
+}
+
+// ofIngress reports whether a server belongs to an Ingress.
+func (s Placed) ofIngress() bool { return s.Gateway.Kind == ingress.Kind }
 
 // mayListen reports whether gateways can listen at a socket: it is not the proxy's own, and they may bind it.
 func (k Served) mayListen(at Socket) bool {
@@ -269,46 +341,67 @@ func (k Served) portsFor(port uint32) (list []uint32) {
 	return list
 }
 
-// tableName is the name of the route configuration of a server at a port; empty if the server does not take requests.
-func tableName(s gateway.Server, gw api.Key, port uint32) string {
+// tableName is the name of the route configuration of a server at a port; empty if the server does not take requests. Ingresses count as
+// Gateways of the root namespace.
+func tableName(s Placed, port uint32, root string) string {
 	bind := ""
 	if s.Bind != "" {
 		bind = "." + s.Bind
+	}
+	name, namespace := s.Gateway.Name, s.Gateway.Namespace
+	if s.ofIngress() {
+		name, namespace = gateway.IngressGateway(namespace, name), root
 	}
 	switch s.Kind() {
 	case gateway.TakesHTTP:
 		return "http." + strconv.FormatUint(uint64(port), 10) + bind
 	case gateway.TakesHTTPS:
-		return "https." + strconv.FormatUint(uint64(s.Port), 10) + "." + s.PortName + "." + gw.Name + "." + gw.Namespace + bind
+		return "https." + strconv.FormatUint(uint64(s.Port), 10) + "." + s.PortName + "." + name + "." + namespace + bind
 	}
 	return ""
 }
 
 // place adds a server at a socket, unless another one goes first. Servers that take requests without TLS share a
-// socket. Servers that take TLS share one if they have no host in common, because clients ask for a host by name.
+// socket. Servers that take TLS share one if they have no host in common, because clients ask for a host by name. An Ingress keeps the
+// hosts that no other server has: a certificate is for each of them.
 func (b *planner) place(at Socket, s Placed) {
 	l := b.at[at]
 	if l == nil {
-		l = &Listener{Socket: at}
+		l = &site{&Listener{Socket: at}, map[string]int{}}
 		b.at[at] = l
-		b.listeners = append(b.listeners, l)
+		b.listeners = append(b.listeners, l.Listener)
 	}
-	kind := s.Kind()
-	for _, first := range l.Servers {
-		other := first.Kind()
-		if kind == other && kind == gateway.TakesHTTP {
-			continue
-		}
-		if !kind.IsTLS() || !other.IsTLS() {
-			b.losses = append(b.losses, Loss{Loser: s, Winner: first})
+	if kind := s.Kind(); len(l.Servers) > 0 {
+		first := l.Servers[0]
+		if !kind.IsTLS() || !first.Kind().IsTLS() {
+			if kind == gateway.TakesHTTP && first.Kind() == kind {
+				l.Servers = append(l.Servers, s)
+			} else {
+				b.losses = append(b.losses, Loss{Loser: s, Winner: first})
+			}
 			return
 		}
-		for _, host := range s.Hosts {
-			if first.Serves(host.Name) {
-				b.losses = append(b.losses, Loss{s, first, host.Name})
-				return
-			}
+	}
+	free := make([]gateway.Host, 0, len(s.Hosts))
+	for _, host := range s.Hosts {
+		winner, taken := l.taken[host.Name]
+		if !taken {
+			free = append(free, host)
+			continue
+		}
+		b.losses = append(b.losses, Loss{s, l.Servers[winner], host.Name})
+		if !s.ofIngress() {
+			return
 		}
 	}
+	if len(free) == 0 && len(s.Hosts) > 0 {
+		return
+	}
+	if s.Kind().IsTLS() {
+		for _, host := range free {
+			l.taken[host.Name] = len(l.Servers)
+		}
+	}
+	s.Hosts = free
 	l.Servers = append(l.Servers, s)
 }

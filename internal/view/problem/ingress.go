@@ -2,10 +2,11 @@ package problem
 
 import (
 	"fmt"
+	"strings"
+
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
-	"strings"
 )
 
 func (f *findings) ingress() {
@@ -21,6 +22,9 @@ func (f *findings) ingress() {
 	if row.Ignored != "" {
 		f.warn("ingress-ignored", row.Ignored, "it has no effect, because the Ingress has rules; move it to an Ingress without rules, which serves all hosts that no other has")
 	}
+	if l, lost := f.q.gateways.PlainLoss(f.r); lost {
+		f.conflict("ingress-overruled", "spec.rules", "%s goes first, by age, and takes %s on port %d: no Ingress is served without TLS; give the Gateway another port", l.Winner.Gateway, taken(l.Winner.Kind()), l.Loser.Port)
+	}
 	checked := 0
 	for _, s := range row.Servers {
 		if s.Secure() && s.Credential() == "" {
@@ -28,8 +32,12 @@ func (f *findings) ingress() {
 			continue
 		}
 		for _, host := range s.Hosts {
-			if checked++; s.Secure() && checked <= maxChecked {
-				f.certificates(s.Field, host.Name)
+			if checked++; !s.Secure() || checked > maxChecked {
+				continue
+			}
+			f.certificates(s.Field, host.Name)
+			if older, found := f.q.gateways.OlderGateway(f.r, host.Name, s.Port, row.Created); found {
+				f.conflict("ingress-overruled", s.Field+".hosts", "%s goes first, by age, and has a server with TLS for %s on port %d: certificate and routes of this Ingress are not used there; remove one of them", older, hostText(host.Name), s.Port)
 			}
 		}
 	}

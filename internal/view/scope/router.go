@@ -23,12 +23,12 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	c := proxy.Class{
 		Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: mesh.FamiliesOf(p.Addresses), HTTP10: p.HTTP10, Idle: p.Idle,
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels), Labels: q.gatewayLabels(r, labels),
-		Gateways: q.gatewaysFor(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
+		Gateways: q.gatewaysFor(r, p.Namespace, labels), Ingress: q.servesIngresses(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		Policies: policy.Selecting(q.tables, r, p.Namespace, labels), Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy),
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
-	if !c.Gateways.Empty() {
+	if !c.Gateways.Empty() || c.Ingress {
 		c.Unprivileged = p.Unprivileged
 		c.Targets = served.Targets.Keep(func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })
 	}
@@ -65,6 +65,14 @@ func (q *Queries) gatewaysFor(r *query.Reader, namespace string, labels mesh.Lab
 	}
 	slices.SortFunc(found, api.Key.Compare)
 	return intern.Of(found...)
+}
+
+// servesIngresses reports whether a gateway serves Ingresses. If Gateways are limited to their namespace, it is in the root namespace.
+func (q *Queries) servesIngresses(r *query.Reader, namespace string, labels mesh.Labels) bool {
+	if q.tables.ScopesGateways() && namespace != q.tables.RootNamespace(r) {
+		return false
+	}
+	return !slices.ContainsFunc(q.tables.Ingress(r).Selector().Items(), func(l mesh.Label) bool { return !labels.Has(l) })
 }
 
 // gatewayLabels are the labels of a gateway that occur in matches of rules for gateways.

@@ -168,7 +168,7 @@ func TestMergeMetrics(t *testing.T) {
 		{"tags", nil, []string{`metrics: [{providers: [{name: prometheus}], overrides: [
 			{match: {metric: ALL_METRICS}, disabled: true},
 			{match: {metric: REQUEST_COUNT}, disabled: false, tagOverrides: {b: {operation: REMOVE}, a: {value: request.host}, c: {value: x}}},
-			{match: {metric: REQUEST_COUNT}, tagOverrides: {b: {value: y}, c: {operation: REMOVE}}}]}]`}, "REQUEST_COUNT -c a=request.host b=y", "REQUEST_COUNT -c a=request.host b=y"},
+			{match: {metric: REQUEST_COUNT}, tagOverrides: {b: {value: z}, c: {operation: REMOVE}}}]}]`}, "REQUEST_COUNT -c a=request.host b=z", "REQUEST_COUNT -c a=request.host b=z"},
 	} {
 		list := specs(t, c.specs)
 		for side, want := range map[Side]string{Client: c.client, Server: c.server} {

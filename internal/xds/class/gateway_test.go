@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 )
 
@@ -85,5 +87,74 @@ func TestGatewayCost(t *testing.T) {
 	}
 	if got := many["path"]; got["gatewayListener"] != 0 || got["class"] != 0 {
 		t.Errorf("an edit of a path runs listeners or classes: %v", got)
+	}
+}
+
+// ingressAt is an Ingress with a path of a host of its own, and a certificate if secret is not empty.
+func ingressAt(i int, path, secret string) string {
+	tls := ""
+	if secret != "" {
+		tls = fmt.Sprintf("tls: [{hosts: [h%d.exam.com], secretName: %s}]", i, secret)
+	}
+	return fmt.Sprintf(`
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: i%[1]d, namespace: apps, annotations: {kubernetes.io/ingress.class: istio}}
+spec:
+  %[3]s
+  rules: [{host: h%[1]d.exam.com, http: {paths: [{path: %[2]s, pathType: Prefix, backend: {service: {name: a, port: {number: 80}}}}]}}]
+`, i, path, tls)
+}
+
+// ingressCosts returns the cells that run for each of some edits, with n Ingresses, each of them with a certificate, and two replicas of a gateway.
+func ingressCosts(t *testing.T, n int) map[string]map[string]int {
+	w := meshtest.New(t)
+	list := []string{strings.Replace(fmt.Sprintf(frontGateway, `"*.exam.com"`, "10.1.0.1"), "hosts: [a.org]", "hosts: [a.apps.svc.cluster.local]", 1)}
+	for i := range n {
+		list = append(list, ingressAt(i, "/a", fmt.Sprintf("s%d", i)))
+	}
+	w.Apply(strings.Join(list, "---"))
+	replica := func(i int) string {
+		return fmt.Sprintf("router~10.0.0.%d~gw-%d.istio-system~istio-system.svc.cluster.local", i, i)
+	}
+	first := w.Connect(meshtest.Node(t, replica(1), `{"LABELS": {"istio": "ingressgateway", "pod": "1"}}`))
+	if c := w.Connect(meshtest.Node(t, replica(2), `{"LABELS": {"istio": "ingressgateway", "pod": "2"}}`)); c != first {
+		t.Error("the second replica has another class")
+	}
+	out := map[string]map[string]int{}
+	step := func(name string, edit func()) {
+		w.Graph.Cost()
+		edit()
+		out[name] = maps.Clone(w.Graph.Cost())
+	}
+	step("path", func() { w.Apply(ingressAt(4, "/b", "s4")) })
+	step("comes without certificate", func() { w.Apply(ingressAt(n, "/a", "")) })
+	step("gets a certificate", func() { w.Apply(ingressAt(n, "/a", "more")) })
+	step("goes", func() { w.Delete(api.Key{Kind: ingress.Kind, Namespace: "apps", Name: fmt.Sprintf("i%d", n)}) })
+	if n < 50 { // the naive evaluation repeats the plan for each certificate
+		w.Check()
+	}
+	return out
+}
+
+// TestIngressCost: an edit of an Ingress runs the cells of its hosts, however many other Ingresses a gateway serves. Only a certificate changes
+// the plan of the listeners.
+func TestIngressCost(t *testing.T) {
+	few, many := ingressCosts(t, 10), ingressCosts(t, 250)
+	for _, name := range []string{"path", "comes without certificate"} {
+		if !maps.Equal(few[name], many[name]) {
+			t.Errorf("%s: with 10 Ingresses %v, with 250 %v", name, few[name], many[name])
+		}
+	}
+	for _, name := range []string{"gets a certificate", "goes"} {
+		if got := many[name]; got["gatewayVirtualHost"] > 2 || got["gatewayListener"] != 1 {
+			t.Errorf("%s: runs %v; want one listener and the virtual hosts of the host", name, got)
+		}
+	}
+	if got := many["path"]; got["gatewayVirtualHost"] != 2 || got["gatewayPlan"]+got["gatewayListener"] != 0 {
+		t.Errorf("an edit of a path runs %v; want the virtual hosts of its host with and without TLS", got)
+	}
+	if got := many["comes without certificate"]; got["gatewayVirtualHost"] != 1 || got["gatewayPlan"]+got["gatewayListener"] != 0 {
+		t.Errorf("an Ingress without certificate runs %v; want one virtual host", got)
 	}
 }

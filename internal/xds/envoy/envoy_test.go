@@ -40,7 +40,7 @@ func TestAssignmentScalesWeights(t *testing.T) {
 		{Port: 80, Endpoint: &mesh.Endpoint{Address: "10.0.0.2", Weight: math.MaxUint32 / 2}},
 		{Port: 80, Endpoint: &mesh.Endpoint{Address: "10.0.0.3"}},
 	}
-	group := Assignment("a", []mesh.Group{{Endpoints: endpoints}}, false).Endpoints[0]
+	group := Assignment("a", []mesh.Group{{Endpoints: endpoints}}, false, Peers{}).Endpoints[0]
 	sum, weights := uint64(0), []uint32{}
 	for _, e := range group.LbEndpoints {
 		weights = append(weights, e.LoadBalancingWeight.Value)

@@ -1,10 +1,16 @@
 package route
 
 import (
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"slices"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -47,26 +53,27 @@ func noRoutes() pieceChange {
 	return omap.Put(omap.Name(host.Name), encode(host.Name, host))
 }
 
-// gatewayHost is the virtual host of a host at gateways: the routes of all VirtualServices for it, in the order of precedence. Routes
-// that match every request come last, so that none hides the routes of another VirtualService.
+// gatewayHost is the virtual host of a host at gateways: the routes of all VirtualServices and Ingresses for it, in the order of
+// precedence. Routes that match every request come last, so that none hides the routes of another object.
 func (q *Queries) gatewayHost(r *query.Reader, k gatewayHostKey) ([]*resource.Piece, bool) {
 	var routes, last []*routev3.Route
 	var port uint32
 	redirects := false
 	s := q.tables.RouteSettings(r)
+	var done []string // patterns whose Ingresses have their routes
 	for u := range q.gateways.Uses(r, k.Table(k.name), k.host).All() {
 		if port == 0 {
 			port = u.Port
 		}
-		vs, ok := q.gateways.Rules(r, u.Object)
-		if !ok {
+		if u.Object == (api.Key{}) || u.Rules != "" && slices.Contains(done, u.Rules) {
 			redirects = redirects || u.Redirects
 			continue
 		}
+		done = append(done, u.Rules)
 		b := builder{q: q, r: r, gateway: u.Gateway, settings: s, key: virtualHostKey{
 			HostView: service.HostView{Host: k.host, Viewer: k.Namespace}, Port: u.Port, Labels: k.Labels, Rules: k.Rules,
 		}}
-		b.addObject(vs)
+		b.addUse(u)
 		redirects = redirects || u.Redirects && len(b.routes) > 0
 		for _, route := range b.routes {
 			if matchesAll(route.Match) {
@@ -85,6 +92,40 @@ func (q *Queries) gatewayHost(r *query.Reader, k gatewayHostKey) ([]*resource.Pi
 		vhost.RequireTls = routev3.VirtualHost_ALL
 	}
 	return []*resource.Piece{encode(pieceName(k.host, port), vhost)}, true
+}
+
+// addUse adds the routes of a VirtualService, or of all Ingresses for a pattern.
+func (b *builder) addUse(u gateway.Use) {
+	if u.Rules == "" {
+		if vs, ok := b.q.gateways.Rules(b.r, u.Object); ok {
+			b.addObject(vs)
+		}
+		return
+	}
+	h, ok := b.q.gateways.Host(b.r, u.Rules)
+	if !ok {
+		return
+	}
+	for _, rule := range h.Rules {
+		if rule.Winner == (api.Key{}) && !rule.LeftOut() {
+			b.addPath(rule)
+		}
+	}
+}
+
+// addPath adds the route of a rule of an Ingress.
+func (b *builder) addPath(rule gateway.Rule) {
+	to := &networking.Destination{Host: rule.Target, Port: &networking.PortSelector{Number: rule.Port}}
+	match := envoy.MatchAll()
+	switch rule.Match {
+	case gateways.ExactPath:
+		match.PathSpecifier = &routev3.RouteMatch_Path{Path: rule.Path}
+	case gateways.PathSegments:
+		match.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: rule.Path}
+	case gateways.AnyPath:
+	}
+	all := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: to}}}
+	b.add(&state.VirtualService{Object: rule.Object}, all, &routev3.Route{Match: match})
 }
 
 // GatewayHostCell returns the cell that yields one virtual host of a route configuration of gateways.

@@ -90,12 +90,16 @@ func (b *builder) applies(m *networking.HTTPMatchRequest) bool {
 // addRoute adds the route of a rule under one of its matches; nil matches every request. It reports whether the route
 // does.
 func (b *builder) addRoute(vs *state.VirtualService, rule *networking.HTTPRoute, m *networking.HTTPMatchRequest) (all bool) {
-	out := &routev3.Route{
-		Name: rule.Name, Match: requestMatch(m), StatPrefix: m.GetStatPrefix(), TypedPerFilterConfig: filterConfigs(rule),
-	}
+	out := &routev3.Route{Name: rule.Name, Match: requestMatch(m), StatPrefix: m.GetStatPrefix()}
 	if m.GetName() != "" {
 		out.Name += "." + m.Name
 	}
+	return b.add(vs, rule, out)
+}
+
+// add completes the route of a rule and adds it. It reports whether the route matches every request.
+func (b *builder) add(vs *state.VirtualService, rule *networking.HTTPRoute, out *routev3.Route) (all bool) {
+	out.TypedPerFilterConfig = filterConfigs(rule)
 	changes := headerOperations(rule.Headers)
 	if len(rule.Route) == 1 {
 		changes = changes.then(headerOperations(rule.Route[0].Headers))
@@ -134,6 +138,8 @@ func pathOf(m *routev3.RouteMatch) string {
 		return p.Path
 	case *routev3.RouteMatch_Prefix:
 		return p.Prefix + "*"
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		return p.PathSeparatedPrefix + "/*"
 	case *routev3.RouteMatch_SafeRegex:
 		return p.SafeRegex.GetRegex()
 	}

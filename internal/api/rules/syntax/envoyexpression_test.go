@@ -7,21 +7,21 @@ import (
 
 func TestEnvoyExpression(t *testing.T) {
 	for text, want := range map[string]string{
-		`response.code >= 400`:                                "",
-		`has(request.headers['x']) && size(request.path) > 1`: "",
-		`request.path.matches('^/a\\d+$')`:                    "",
-		`request.path.matches(r'^/a\d+$')`:                    "",
-		`request.path.matches(request.host)`:                  "",
-		`request.time.getHours('UTC') < 7`:                    "",
-		`int(request.headers['n']) in [1, 2]`:                 "",
-		`string(response.code) == '200'`:                      "no string()",
-		`request.host.split('.')[0] == 'a'`:                   "no split()",
-		`request.headers.exists(h, h == 'a')`:                 "disabled",
-		`Message{a: 1}.a == 1`:                                "no messages",
-		`request.path.matches('(')`:                           "not a regular expression",
-		`size(1, 2) == 1`:                                     "another number",
-		`getHours(request.time) == 1`:                         "no getHours()",
-		`a b`:                                                 "not an expression of CEL",
+		`response.code >= 400`:                        "",
+		`has(request.host) && size(request.path) > 1`: "",
+		`request.path.matches('^/a\\d+$')`:            "",
+		`request.path.matches(r'^/a\d+$')`:            "",
+		`request.path.matches(request.host)`:          "",
+		`request.time.getHours('UTC') < 7`:            "",
+		`int(request.headers['n']) in [1, 2]`:         "",
+		`string(response.code) == '200'`:              "no string()",
+		`request.host.split('.')[0] == 'a'`:           "no split()",
+		`request.headers.exists(h, h == 'a')`:         "disabled",
+		`Message{a: 1}.a == 1`:                        "no messages",
+		`request.path.matches('(')`:                   "not a regular expression",
+		`size(1, 2) == 1`:                             "another number",
+		`getHours(request.time) == 1`:                 "no getHours()",
+		`a b`:                                         "not an expression of CEL",
 	} {
 		if got := EnvoyExpression(text); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", text, got, want)

@@ -1,0 +1,64 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/state"
+)
+
+// written are the names of the Ingresses that were written. Writing one of fails gives an error.
+type written struct {
+	names []string
+	fails []string
+}
+
+func (w *written) WriteLoadBalancer(_ context.Context, k api.Key, _ []string) (bool, error) {
+	w.names = append(w.names, k.Name)
+	if slices.Contains(w.fails, k.Name) {
+		return false, errors.New("the API server is away")
+	}
+	return true, nil
+}
+
+// TestWrite: each Ingress is written once for the same addresses, and again for others. One that fails is not tried again at once, and
+// does not keep others from being written. An Ingress that is made again under its name is another one.
+func TestWrite(t *testing.T) {
+	list := func(created int64, names ...string) (l []omap.Map[state.AgeKey, omap.Unit]) {
+		var m omap.Map[state.AgeKey, omap.Unit]
+		for _, name := range names {
+			m = m.With(omap.Put(state.AgeKey{Created: created, Key: api.Key{Kind: "Ingress", Name: name}}, omap.Unit{}))
+		}
+		return append(l, m)
+	}
+	one, two := intern.Of("192.0.2.1"), intern.Of("192.0.2.2")
+	target := &written{fails: []string{"b"}}
+	w := &Writer{Target: target, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	var done map[state.AgeKey]attempt
+	for _, c := range []struct {
+		name   string
+		wanted wish
+		want   []string
+	}{
+		{"the first look", wish{one, list(1, "a", "b", "c")}, []string{"a", "b", "c"}},
+		{"the same again", wish{one, list(1, "a", "b", "c")}, nil},
+		{"an Ingress more", wish{one, list(1, "a", "b", "c", "d")}, []string{"d"}},
+		{"other addresses", wish{two, list(1, "a", "b")}, []string{"a", "b"}},
+		{"made again", wish{two, list(2, "a")}, []string{"a"}},
+		{"none", wish{two, nil}, nil},
+		{"back", wish{two, list(2, "a")}, []string{"a"}},
+	} {
+		target.names = nil
+		done = w.write(t.Context(), c.wanted, done)
+		if !slices.Equal(target.names, c.want) {
+			t.Errorf("%s: wrote %q, want %q", c.name, target.names, c.want)
+		}
+	}
+}

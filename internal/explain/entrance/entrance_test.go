@@ -1,0 +1,119 @@
+package entrance_test
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/pilotmesh/pilot/internal/explain/entrance"
+	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/proxy"
+)
+
+var update = flag.Bool("update", false, "rewrite the answers in testdata")
+
+// TestConversations plays the files of testdata. "mesh.yaml" are objects that are applied, "proxy" connects a gateway (a node id, then metadata
+// as JSON). "ask" is a request, and "answer" the expected text about it; "gateways" and "hosts" are the expected lists.
+func TestConversations(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no conversations", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { play(t, file) })
+	}
+}
+
+func play(t *testing.T, file string) {
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := meshtest.New(t)
+	var asked string
+	for i := range archive.Files {
+		f := &archive.Files[i]
+		content := strings.TrimSpace(string(f.Data))
+		m := entrance.Mesh{Mesh: why.Mesh{Tables: w.Tables, Graph: w.Graph, Queries: w.Queries}, Now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
+		var print func(io.Writer) error
+		switch f.Name {
+		case "mesh.yaml":
+			w.Apply(content)
+		case "proxy":
+			id, metadata, _ := strings.Cut(content, "\n")
+			w.Queries.Class.Observe(id, func(proxy.Class, bool) {})
+			w.Connect(meshtest.Node(t, id, metadata))
+		case "ask":
+			asked = content
+		case "answer":
+			q, err := entrance.Parse(asked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			print = m.Ask(q).Write
+		case "gateways":
+			print = m.List().WriteGateways
+		case "hosts":
+			print = m.List().WriteHosts
+		default:
+			t.Fatalf("%s: unknown section %q", file, f.Name)
+		}
+		if print == nil {
+			continue
+		}
+		var b bytes.Buffer
+		if err := print(&b); err != nil {
+			t.Fatal(err)
+		}
+		if *update {
+			f.Data = b.Bytes()
+		} else if !bytes.Equal(f.Data, b.Bytes()) {
+			t.Errorf("%s: %s %s; run with -update if that is meant:\n%s", file, f.Name, asked, b.Bytes())
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestParse: a host may have a scheme, a port, a path and a query, and anything else is refused.
+func TestParse(t *testing.T) {
+	for text, want := range map[string]entrance.Question{
+		"Shop.example.com.":                    {Host: "shop.example.com"},
+		"shop.example.com:8443":                {Host: "shop.example.com", Port: 8443},
+		"https://shop.example.com/cart?x=1#y":  {Host: "shop.example.com", Port: 443, Path: "/cart"},
+		"http://shop.example.com":              {Host: "shop.example.com", Port: 80},
+		"https://shop.example.com:8443/a/b:80": {Host: "shop.example.com", Port: 8443, Path: "/a/b:80"},
+		"*.example.com/":                       {Host: "*.example.com", Path: "/"},
+	} {
+		if got, err := entrance.Parse(text); err != nil || got != want {
+			t.Errorf("%s: %+v, error %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "/cart", ":80", "a:0", "a:70000", "a:b", "a b", "user@a", "ftp://a"} {
+		if got, err := entrance.Parse(text); err == nil {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+// FuzzParse: no text makes Parse panic, and each question has a host.
+func FuzzParse(f *testing.F) {
+	f.Add("https://shop.example.com:8443/cart?x=1")
+	f.Add("[::1]:80/")
+	f.Fuzz(func(t *testing.T, text string) {
+		if q, err := entrance.Parse(text); err == nil && (q.Host == "" || q.Path != "" && q.Path[0] != '/') {
+			t.Errorf("%q: %+v", text, q)
+		}
+	})
+}
