@@ -22,7 +22,7 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-cluster namespaces build docs deb demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +32,12 @@ tools: go ## Fetch what tests and the demo need (real Envoy), once
 
 namespaces: # What the exam and the tests of capture make network namespaces with; without it they are skipped
 	@scripts/namespaces.sh
+
+tools-registries: go ## Get the servers of the tests of registries (Consul, ZooKeeper), once: some minutes
+	@scripts/registries.sh
+
+test-registries: tools-registries ## Test Consul and ZooKeeper with real servers
+	@go -C test test ./registries -count=1
 
 tools-cluster: go ## Build what a test cluster runs (etcd, Kubernetes), once: some minutes
 	@go -C test/cluster run ./cmd/tools

@@ -9,6 +9,7 @@ replace github.com/pilotmesh/pilot => ../
 replace github.com/pilotmesh/pilot/test/kit => ./kit
 
 require (
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/pilotmesh/pilot v0.0.0-00010101000000-000000000000

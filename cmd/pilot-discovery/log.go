@@ -24,6 +24,8 @@ const (
 	logCA      = "ca"
 	logKeys    = "keys"
 	logPages   = "pages"
+
+	logRegistries = "registries"
 )
 
 func logParts() []logging.Part {
@@ -33,6 +35,7 @@ func logParts() []logging.Part {
 		{Name: logKube, Logs: "Kubernetes clusters: what is read and written there", Scopes: []string{"kube", "klog", "krt", "controllers", "secretcontroller", "configmapcontroller", "ingress"}},
 		{Name: logCA, Logs: "the certificate authority, and who calls", Scopes: []string{"serverca", "pkica", "rootcertrotator", "trustBundle", "spiffe", "security", "authn", "credentials", "cacrl"}},
 		{Name: logKeys, Logs: "key sets of issuers of tokens, and permissions to read Secrets", Scopes: []string{"retry"}},
+		{Name: logRegistries, Logs: "registries of services outside Kubernetes: their states", Scopes: []string{"consul", "mcp"}},
 		{Name: logPages, Logs: "HTTP pages", Scopes: []string{"server", "monitor", "monitoring"}},
 	}
 }

@@ -57,7 +57,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	}
 	visits, pagesLog := arrivals.New(logging.For(log, logProxies)), logging.For(log, logPages)
 	policies := &kept.Book{}
-	sources, share, err := newSources(s, access, policies, log)
+	sources, share, statuses, err := allSources(s, access, policies, log)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +84,11 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
 	pages = admin.New(admin.Options{
-		Build: build, Mesh: running, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
+		Build: build, Mesh: running, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board, Registries: statuses,
 		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Hosts: servingNames(s), Log: pagesLog,
 	})
 	metrics.Watch(running, xds, board)
+	metrics.WatchRegistries(statuses)
 
 	g := run.New(log, s.ShutdownDuration)
 	addPages(g, s, pages, pagesLog)

@@ -36,6 +36,6 @@ For proxies outside Kubernetes it issues tokens (token create), and it writes th
 
 Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
-	c.AddCommand(analyzeCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), waitCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(), experimental(), run.Version(run.ReadBuild()))
+	c.AddCommand(analyzeCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), waitCommand(), registriesCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(), experimental(), run.Version(run.ReadBuild()))
 	return c
 }

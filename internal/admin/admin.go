@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/pilotmesh/pilot/internal/ads/server"
+	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
@@ -39,6 +40,8 @@ type Options struct {
 	Metrics *Metrics
 	Commits *Commits
 	Board   *Board
+	// Registries returns the states of the registries outside Kubernetes; nil if there are none.
+	Registries func() []registry.Status
 	// Profile enables /debug/pprof.
 	Profile bool
 	// Remote serves /debug to other hosts than this one too.

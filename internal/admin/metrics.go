@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -266,9 +267,9 @@ func kindOf(e source.Event) (string, trigger) {
 // subjectOf returns the subject of a kind of configuration, or of objects of Kubernetes.
 func subjectOf(name string) api.Subject {
 	switch name {
-	case kube.KindService, kube.KindNamespace:
+	case kube.KindService, kube.KindNamespace, registry.KindService:
 		return api.AboutServices
-	case kube.KindEndpointSlice, kube.KindPod, kube.KindNode:
+	case kube.KindEndpointSlice, kube.KindPod, kube.KindNode, registry.KindMigration:
 		return api.AboutEndpoints
 	}
 	kind, _ := api.FindKind(name)

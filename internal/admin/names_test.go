@@ -13,6 +13,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/security/ca"
 
@@ -40,6 +41,7 @@ func registered(m *Metrics) map[string]string {
 func TestIstioMetrics(t *testing.T) {
 	m := NewMetrics(run.Build{})
 	m.Watch(busy{}, nil, NewBoard(nil))
+	m.WatchRegistries(func() []registry.Status { return nil })
 	m.Identity(func() *ca.Authority { return nil })
 	have, seen := registered(m), map[string]bool{}
 	for _, one := range IstioMetrics() {

@@ -47,6 +47,7 @@ func (p *Pages) pages() []page {
 		{"/debug/config_dump", "the resources a proxy is to have, in the form of Envoy's own config_dump",
 			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump, true},
 		{"/debug/configz", "the objects in force, and where they were read", object, p.configz, false},
+		{"/debug/registries", "the registries outside Kubernetes: their states, what is held, and what of them is not used", nil, p.registries, false},
 		{"/debug/registryz", "the services", []string{"namespace=", "host="}, p.registryz, false},
 		{"/debug/endpointz", "the endpoints of the services", []string{"namespace=", "host="}, p.endpointz, false},
 		{"/debug/mesh", "the mesh configuration in force", nil, p.mesh, false},

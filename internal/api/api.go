@@ -36,6 +36,9 @@ type Key struct {
 	Cluster string
 }
 
+// KindRegistryService is the kind of services of registries outside Kubernetes. The cluster of such a key is the name of the registry.
+const KindRegistryService = "RegistryService"
+
 // Compare orders keys by kind, then namespace, then name, then cluster.
 func (k Key) Compare(o Key) int {
 	if c := strings.Compare(k.Kind, o.Kind); c != 0 {
@@ -70,7 +73,10 @@ func (k Key) String() string {
 	if k.Namespace != "" && name != "" {
 		name = k.Namespace + "/" + name
 	}
-	if k.Cluster != "" {
+	switch {
+	case k.Kind == KindRegistryService && k.Cluster != "":
+		name += " of registry " + k.Cluster
+	case k.Cluster != "":
 		name += " in cluster " + k.Cluster
 	}
 	return strings.TrimSpace(k.Kind + " " + name)

@@ -10,8 +10,7 @@ import (
 
 // flags are command line values that Validate or Remarks process further.
 type flags struct {
-	set        *pflag.FlagSet
-	registries []string
+	set *pflag.FlagSet
 }
 
 // Flags adds the command line flags to fs.
@@ -19,7 +18,10 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml and *.json, including subdirectories) instead of the Kubernetes cluster; changes are watched")
 	fs.StringVar(&s.CredentialsDir, "credentialsDir", s.CredentialsDir, "folder of Secrets for credentialName: NAMESPACE/NAME/{tls.crt,tls.key,ca.crt,ca.crl}, such as shop/payments-client/tls.crt; changes are watched. Sidecars get those of their own namespace, over TLS only")
-	fs.StringSliceVar(&s.flags.registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries: Kubernetes. With --configDir, Kubernetes is read only if --kubeconfig is set")
+	fs.StringSliceVar(&s.Registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries: Kubernetes, Consul, ZooKeeper, Nacos, Eureka, Memory. With --configDir, Kubernetes is read only if --kubeconfig is set; the others are described by --registriesConfig, and Consul also by --consulserverURL")
+	fs.StringVar(&s.RegistriesConfig, "registriesConfig", s.RegistriesConfig, "file with the registries outside Kubernetes and the migrations between them (doc/registries.md); changes are watched")
+	fs.StringVar(&s.ConsulURL, "consulserverURL", s.ConsulURL, "URL of a Consul server or agent, such as http://127.0.0.1:8500: one registry of the name consul")
+	fs.DurationVar(&s.ConsulInterval, "consulserverInterval", s.ConsulInterval, "longest wait of one query to the server of --consulserverURL")
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig, "kubeconfig file for access to the Kubernetes cluster; not needed in a pod of the cluster")
 	fs.Float32Var(&s.KubernetesQPS, "kubernetesApiQPS", s.KubernetesQPS, "maximum number of requests to the Kubernetes API server per second")
 	fs.IntVar(&s.KubernetesBurst, "kubernetesApiBurst", s.KubernetesBurst, "maximum number of requests to the Kubernetes API server at the same time")
@@ -77,7 +79,7 @@ func inert() []inertFlag {
 	for _, name := range []string{
 		"cniNamespace", "clusterAliases", "tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
 		"log_rotate_max_age", "log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target",
-		"vklog", "plugins", "appNamespace", "resync", "trust-domain", "consulserverURL", "consulserverInterval",
+		"vklog", "plugins", "appNamespace", "resync", "trust-domain",
 		"mcpMaxMsgSize", "mcpInitialWindowSize", "mcpInitialConnWindowSize", "disable-install-crds", "discoveryCache",
 	} {
 		list = append(list, inertFlag{name: name, help: "accepted for compatibility", hidden: true})
@@ -108,11 +110,11 @@ func (s *Settings) Remarks(args []string) []string {
 		}
 	}
 	if s.flags.set.Changed("registries") {
-		for _, r := range s.flags.registries {
+		for _, r := range s.Registries {
 			switch {
 			case r == kubernetes && !s.Kubernetes():
 				remarks = append(remarks, "--registries=Kubernetes has no effect: with --configDir, Kubernetes is read only if --kubeconfig is set")
-			case r != "" && r != kubernetes:
+			case r != "" && r != kubernetes && !slices.Contains(s.kinds(), r):
 				remarks = append(remarks, fmt.Sprintf("--registries=%s has no effect: it is not supported yet", r))
 			}
 		}
@@ -128,6 +130,11 @@ func (s *Settings) Remarks(args []string) []string {
 		remarks = append(remarks, remark)
 	}
 	return remarks
+}
+
+// kinds are the kinds of registries outside Kubernetes.
+func (*Settings) kinds() []string {
+	return []string{consul, "ZooKeeper", "Nacos", "Eureka", "Memory"}
 }
 
 // unknown finds the flags of a command line that fs does not have.

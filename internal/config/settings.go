@@ -57,6 +57,12 @@ type Settings struct {
 	// that it is about. PolicyWait is how long a file must be unchanged before a policy is withdrawn that is no longer in it.
 	IgnoreRefused bool
 	PolicyWait    time.Duration
+	// RegistriesConfig is the file with the registries outside Kubernetes; empty for none. ConsulURL is one more of them, of Consul, and
+	// ConsulInterval the longest wait of one of its queries. Registries are the kinds of registries that are switched on.
+	RegistriesConfig string
+	ConsulURL        string
+	ConsulInterval   time.Duration
+	Registries       []string
 	// KeyRefresh is the time between two fetches of a key set for tokens. BlockedKeyServers are addresses that no key set is fetched
 	// from, besides loopback addresses and their like. InsecureKeyServers is true to accept any certificate of key servers.
 	KeyRefresh         time.Duration
@@ -126,6 +132,7 @@ const (
 	defaultNamespace  = "istio-system"
 	defaultCluster    = "Kubernetes"
 	kubernetes        = "Kubernetes"
+	consul            = "Consul"
 	defaultRevision   = "default"
 
 	defaultRemoteTimeout = "30s"
@@ -168,6 +175,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 			Webhooks: env("INJECTION_WEBHOOK_CONFIG_NAME", "istio-sidecar-injector"), Checks: env("VALIDATION_WEBHOOK_CONFIG_NAME", "istio-istio-system"),
 		},
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
+		ConsulInterval:   5 * time.Minute,
 		ShutdownDuration: 10 * time.Second,
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,
 		Allocate:      env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -36,6 +37,10 @@ func (s *Settings) Validate() error {
 	if reason := checkFile(&s.NetworksConfig, defaultNetworks); reason != "" {
 		wrong("networksConfig", "%s", reason)
 	}
+	if reason := checkFile(&s.RegistriesConfig, ""); reason != "" {
+		wrong("registriesConfig", "%s", reason)
+	}
+	s.checkConsul(wrong)
 	if s.KubernetesQPS <= 0 {
 		wrong("kubernetesApiQPS", "%v is not greater than 0", s.KubernetesQPS)
 	}
@@ -106,6 +111,22 @@ func checkFile(path *string, otherwise string) string {
 	return fmt.Sprintf("%v; make it readable for this user", err)
 }
 
+// checkConsul checks the server of Consul on the command line.
+func (s *Settings) checkConsul(wrong func(flag, format string, args ...any)) {
+	if s.ConsulURL != "" {
+		u, err := url.Parse(s.ConsulURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.User != nil {
+			wrong("consulserverURL", "it is not the URL of a server; write http://HOST:PORT or https://HOST:PORT")
+		}
+	}
+	if s.ConsulURL == "" && s.RegistriesConfig == "" && slices.Contains(s.Registries, consul) {
+		wrong("registries", "Consul needs the address of a server; set --consulserverURL, or an entry of type consul in --registriesConfig")
+	}
+	if slices.Contains(s.Registries, "MCP") {
+		wrong("registries", "MCP servers are not read yet; remove MCP")
+	}
+}
+
 func (s *Settings) checkAddresses(wrong func(flag, format string, args ...any)) {
 	used := map[string]string{}
 	for _, a := range []struct{ flag, addr string }{
@@ -138,6 +159,7 @@ func (s *Settings) checkDurations(wrong func(flag, format string, args ...any)) 
 		{"keepaliveTimeout", s.KeepaliveTimeout, time.Second, Forever},
 		{"keepaliveMaxServerConnectionAge", s.KeepaliveMaxServerConnectionAge, time.Second, Forever},
 		{"shutdownDuration", s.ShutdownDuration, 0, Forever},
+		{"consulserverInterval", s.ConsulInterval, time.Second, Forever},
 		{"writeTimeout", s.WriteTimeout, time.Millisecond, Forever},
 		{"minCommitInterval", s.MinCommitInterval, 0, time.Minute},
 	} {

@@ -11,6 +11,8 @@ type PortEndpoint struct {
 	Port uint32
 	// Plain is true if a policy says that the workload takes no mesh TLS at this port.
 	Plain bool
+	// Source is the registry that the endpoint comes from. It is only set for a service that registries have.
+	Source string
 }
 
 // TakesMeshTLS reports whether clients should use mesh TLS.

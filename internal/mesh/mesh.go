@@ -157,7 +157,12 @@ type Service struct {
 	ByFamily bool
 	// ClusterLocal is true if clients use only the endpoints in their own cluster, of a service that several clusters have.
 	ClusterLocal bool
+	// Dubbo is the interface that the ports with the protocol Dubbo serve; nil if there is no such port.
+	Dubbo *DubboInterface
 }
+
+// DubboInterface is an interface of Dubbo. Another group or version of it is another service.
+type DubboInterface struct{ Interface, Group, Version string }
 
 // Nearness decides which endpoints count as near the client.
 type Nearness uint8
@@ -179,6 +184,7 @@ const (
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
+		(s.Dubbo == o.Dubbo || s.Dubbo != nil && o.Dubbo != nil && *s.Dubbo == *o.Dubbo) &&
 		s.Headless == o.Headless && s.ByFamily == o.ByFamily && s.ClusterLocal == o.ClusterLocal &&
 		slices.Equal(s.Ports, o.Ports) && maps.EqualFunc(s.Allocated, o.Allocated, slices.Equal) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
 }

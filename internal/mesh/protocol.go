@@ -21,12 +21,17 @@ const (
 	UDP
 	// HTTPProxy is HTTP to a forward proxy: requests name the host and port of their destination.
 	HTTPProxy
+	// Dubbo is the protocol of Dubbo with a serialization that Envoy reads. Only registries declare it, with the interface of the service.
+	Dubbo
 )
 
 var protocolNames = [...]string{"", "HTTP", "HTTP2", "GRPC", "GRPC-WEB", "HTTPS", "TLS", "TCP", "MONGO", "MYSQL", "REDIS", "UDP", "HTTP_PROXY"}
 
 // String returns the protocol as users write it; empty for Auto.
 func (p Protocol) String() string {
+	if p == Dubbo {
+		return "DUBBO"
+	}
 	if int(p) < len(protocolNames) {
 		return protocolNames[p]
 	}

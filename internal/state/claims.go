@@ -8,6 +8,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -56,18 +57,24 @@ func (k ClaimKind) Kind() string {
 type Claim struct {
 	Kind    ClaimKind
 	Created int64 // in microseconds since 1970
-	// Namespace, Name and Cluster identify the object. The object of a ServiceClaim with a cluster is a Service.
+	// Namespace, Name and Cluster identify the object. The object of a ServiceClaim with a cluster is a Service, unless Registry is true.
 	Namespace, Name, Cluster string
 	// Layer is the namespace of the callers that the claim is for; "" for all callers.
 	Layer string
 	// Delegate is the VirtualService that a DelegateClaim delegates to. It is zero in other claims.
 	Delegate api.Key
+	// Registry is true for a ServiceClaim of a service of a registry, whose name is Cluster. Such claims are after all others of the kind, in
+	// the order of their registries.
+	Registry bool
 }
 
 // Object returns the key of the object that makes the claim.
 func (c Claim) Object() api.Key {
 	kind := c.Kind.Kind()
-	if c.Cluster != "" {
+	switch {
+	case c.Registry:
+		kind = registry.KindService
+	case c.Cluster != "":
 		kind = kube.KindService
 	}
 	return api.Key{Kind: kind, Namespace: c.Namespace, Name: c.Name, Cluster: c.Cluster}
@@ -78,7 +85,7 @@ func (c Claim) Object() api.Key {
 func (c Claim) VisibleTo(namespace string) bool { return c.Layer == "" || c.Layer == namespace }
 
 // IsService reports whether the object is a Service of a Kubernetes cluster.
-func (c Claim) IsService() bool { return c.Cluster != "" }
+func (c Claim) IsService() bool { return c.Cluster != "" && !c.Registry }
 
 // Compare orders claims by kind, then by age. A Service of a Kubernetes cluster goes before all ServiceEntries, whatever their age. If the
 // ages are equal, routes are ordered by name, then namespace, and other claims by namespace, then name, as in Istio.
@@ -86,6 +93,8 @@ func (c Claim) Compare(o Claim) int {
 	switch {
 	case c.Kind != o.Kind:
 		return int(c.Kind) - int(o.Kind)
+	case c.Registry != o.Registry:
+		return bytes.Compare(flag(c.Registry), flag(o.Registry))
 	case c.Kind == ServiceClaim && c.IsService() != o.IsService():
 		return bytes.Compare(flag(o.IsService()), flag(c.IsService()))
 	case c.Created < o.Created:
@@ -108,6 +117,9 @@ func (c Claim) AppendTo(b []byte) []byte {
 	}
 	if c.Kind == DelegateClaim {
 		b = c.Delegate.AppendTo(b)
+	}
+	if c.Registry {
+		b = append(b, 1)
 	}
 	return b
 }
@@ -147,7 +159,7 @@ func (t *Tables) defineClaims(db *store.DB) {
 	domain := t.options.Domain
 	t.ByHost = store.NewIndex(t.Claims, "claimsByHost", func(k api.Key, c *Claims, add func(string, Claim)) {
 		for _, host := range c.Hosts {
-			claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name, Cluster: k.Cluster}
+			claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name, Cluster: k.Cluster, Registry: k.Kind == registry.KindService}
 			for _, claim.Layer = range c.Layers {
 				add(host, claim)
 			}
@@ -177,7 +189,7 @@ func (t *Tables) defineClaims(db *store.DB) {
 		}
 	})
 	t.BareNames = store.NewIndex(t.Claims, "servicesByBareName", func(k api.Key, c *Claims, add func(string, Claim)) {
-		if k.Cluster == "" || c.Kind != ServiceClaim && c.Kind != AliasClaim {
+		if k.Kind != kube.KindService || c.Kind != ServiceClaim && c.Kind != AliasClaim {
 			return
 		}
 		claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name, Cluster: k.Cluster}
@@ -198,7 +210,7 @@ func (c *Claims) declares() bool { return c.Kind == ServiceClaim || c.Kind == Ro
 
 // isService reports whether these are the claims of a Service of a Kubernetes cluster that leads the Services of its name.
 func (c *Claims) isService(k api.Key) bool {
-	return c.Kind == AliasClaim || c.Kind == ServiceClaim && k.Cluster != ""
+	return c.Kind == AliasClaim || c.Kind == ServiceClaim && k.Kind == kube.KindService
 }
 
 // public reports whether all callers see the object.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -97,7 +98,7 @@ func defineHosts(claims claimsTable, domain string) Hosts {
 		}),
 	}
 	h.Bare = hostIndex(claims, "bareHosts", func(k api.Key, c *Claims, host string, add func(struct{})) {
-		if c.Kind == ServiceClaim && k.Cluster == "" && !strings.Contains(host, ".") {
+		if c.Kind == ServiceClaim && k.Kind != kube.KindService && !strings.Contains(host, ".") {
 			add(struct{}{})
 		}
 	})

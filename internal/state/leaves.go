@@ -3,6 +3,7 @@ package state
 import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
@@ -17,6 +18,12 @@ func (t *Tables) RowsOf(k api.Key) (split []store.ID, whole store.ID, ok bool) {
 		}
 		whole, _ = t.Kube.Services.Leaf(k)
 		tables = []rows{t.Kube.Services, t.Claims, t.Services, t.Endpoints, t.Identities}
+	case registry.KindService:
+		if _, ok := t.Registries.Services.Peek(k); !ok {
+			return nil, 0, false
+		}
+		whole, _ = t.Registries.Services.Leaf(k)
+		tables = []rows{t.Claims, t.Services, t.Endpoints, t.Identities}
 	default:
 		if _, ok := t.Objects.Peek(k); !ok {
 			return nil, 0, false

@@ -43,6 +43,8 @@ type sourcedKey struct {
 type Endpoints struct {
 	Inline   []mesh.Endpoint
 	Selector map[string]string
+	// Scale is how many units of the weights are the weight 1; 0 counts as 1.
+	Scale uint32
 }
 
 // maxLabelled is the maximum number of inline endpoints of an object whose labels are compared on each change of one of them.
@@ -103,7 +105,7 @@ func (i *Identities) equal(o *Identities) bool {
 }
 
 func (e *Endpoints) equal(o *Endpoints) bool {
-	return slices.EqualFunc(e.Inline, o.Inline, mesh.Endpoint.Equal) && maps.Equal(e.Selector, o.Selector)
+	return slices.EqualFunc(e.Inline, o.Inline, mesh.Endpoint.Equal) && maps.Equal(e.Selector, o.Selector) && e.Scale == o.Scale
 }
 
 // DestinationRule is the traffic policy of an object for the services that its host covers.

@@ -147,6 +147,8 @@ type Tables struct {
 
 	// Kube are the objects of Kubernetes clusters.
 	Kube Kube
+	// Registries are the services of registries outside Kubernetes, and migrations between registries.
+	Registries Registries
 	// Networks are the networks in which endpoints and proxies are.
 	Networks Networks
 
@@ -215,6 +217,7 @@ func New(o Options) *Tables {
 	t.defineClaims(db)
 	t.defineServices(db)
 	t.defineKube(db)
+	t.defineRegistries(db)
 	t.defineNetworks(db)
 	t.defineRules(db)
 	t.defineSecurity(db)

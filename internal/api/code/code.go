@@ -37,7 +37,7 @@ type Entry struct {
 // All returns all codes in alphabetical order.
 func All() []Entry {
 	var all []Entry
-	for _, part := range [][]Entry{documents(), sources(), hosts(), routes(), policies(), clusters(), running()} {
+	for _, part := range [][]Entry{documents(), sources(), hosts(), routes(), policies(), clusters(), registries(), running()} {
 		all = append(all, part...)
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(string(a.Code), string(b.Code)) })

@@ -106,6 +106,22 @@ func clusters() []Entry {
 }
 
 // running are the codes of Problems that only a control plane with proxies finds.
+func registries() []Entry {
+	return []Entry{
+		{"registry-attach", Warning, "A service of a registry has the host of another definition, and no port of that definition fits, or the definition takes no endpoints of others.", "Give the port of the registry the number or protocol of the definition, or the service another host with hosts."},
+		{"registry-file", Error, "The registries file cannot be used; its last good version stays in force.", "Correct the file as the message says."},
+		{"registry-held", Warning, "A registry does not list many instances any more after it could not be read; they stay in force for a while.", "See whether the registry has lost its data. If the instances are really gone, nothing need be done."},
+		{"registry-host-conflict", Warning, "Two services of one registry have the same host; only one of them is served.", "Rename one of them, or give one another host with hosts."},
+		{"registry-instance", Warning, "An instance in a registry has no address or port that clients can use, and is left out.", "Register it with an IP address or DNS name and a port."},
+		{"registry-name", Warning, "The name of a service in a registry makes no host that it may have; it is not served.", "Rename the service, or give it a host with hosts."},
+		{"registry-protocol", Warning, "The protocol of an instance is unknown, or instances disagree; the port is TCP.", "Give all instances of a port one known protocol."},
+		{"registry-refused", Warning, "A registry does not let the control plane read it, or not all of it; its last services stay in force.", "Give the user or token in authFile the rights to read services and nodes."},
+		{"registry-unreachable", Warning, "A registry cannot be read; its last services stay in force.", "See whether the server runs, and whether its address is right."},
+		{"registry-unread", Warning, "A part of a registry cannot be read; it costs itself only.", "Correct the part as the message says."},
+		{"registry-weight", Warning, "The weight of an instance is no number from 0; it counts as 1.", "Correct the weight."},
+	}
+}
+
 func running() []Entry {
 	return []Entry{
 		{"patch-left-out", Error, "A patch of an EnvoyFilter cannot be applied, or Envoy would refuse its result. The patch is left out there, and the rest is served; if the patch is about access, the listener or the virtual host denies.", "Correct the patch as the message says."},

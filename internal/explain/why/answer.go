@@ -142,11 +142,21 @@ type Port struct {
 	Clusters    []string `json:"clusters,omitempty"`
 	Endpoints   int      `json:"endpoints"`
 	Reasons     []Reason `json:"reasons,omitempty"`
+	// Origins are the registries of the endpoints, if registries outside Kubernetes have the host. There are maxOrigins at most.
+	Origins []Origin `json:"origins,omitempty"`
 	// Destinations are where requests go, in the order in which the proxy looks for a match.
 	Destinations []Destination `json:"destinations,omitempty"`
 
 	// access is the question whether endpoints allow a request; nil if it is not known who the proxy is.
 	access *Access
+}
+
+// Origin is an endpoint and the registry that it comes from.
+type Origin struct {
+	Address  string `json:"address"`
+	Registry string `json:"registry"`
+	// Unused is true if it gets no traffic, because the registry says so or the traffic of the host migrates to other registries.
+	Unused bool `json:"unused,omitempty"`
 }
 
 // Problem is a problem of an object that the answer names.

@@ -33,7 +33,7 @@ func (i *inquiry) port(s hostSeen, p mesh.Port) Port {
 	}
 	if s.service != nil {
 		endpoints := i.Queries.Services.Endpoints(i.r, s.service, p.Number)
-		out.Endpoints = len(endpoints)
+		out.Endpoints, out.Origins = len(endpoints), i.origins(s.host, endpoints)
 		if s.service.Resolution == mesh.Static && len(endpoints) == 0 {
 			before := len(i.answer.Reasons)
 			i.noEndpoints(s, p.Number, "")

@@ -123,6 +123,9 @@ func (p *page) port(one Port) {
 	if len(one.Clusters) > 0 {
 		p.line("  endpoints\t%d", one.Endpoints)
 	}
+	for _, o := range one.Origins {
+		p.line("  \t  %s", o.text())
+	}
 	for _, d := range one.Destinations {
 		p.line("  goes to\t%s", d.text())
 		if note := d.note(); note != "" {

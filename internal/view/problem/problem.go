@@ -41,6 +41,8 @@ type Queries struct {
 	labels query.Query[string, []mesh.Label]
 	// members are the problems of Services of a name that a Service of another cluster has, too.
 	members query.Collection[service.All, api.Problem]
+	// registered are the problems of services of registries.
+	registered query.Collection[service.All, api.Problem]
 	// All returns the problems of all objects and sources, as a list of sets.
 	All query.Query[service.All, []state.Problems]
 }
@@ -57,6 +59,9 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.members = query.Each(g, "memberChecks", func(r *query.Reader, _ service.All) omap.Map[api.Key, omap.Unit] {
 		return t.Kube.Members.Group(r, struct{}{})
 	}, query.Define(g, "memberCheck", same, q.checkMember), func(_ service.All, k api.Key) api.Key { return k })
+	q.registered = query.Each(g, "registeredChecks", func(r *query.Reader, _ service.All) omap.Map[api.Key, omap.Unit] {
+		return t.Registries.All.Group(r, struct{}{})
+	}, query.Define(g, "registeredCheck", same, q.checkRegistered), func(_ service.All, k api.Key) api.Key { return k })
 	sameSets := func(a, b []state.Problems) bool {
 		return slices.EqualFunc(a, b, state.Problems.Equal)
 	}
@@ -76,7 +81,7 @@ func (q *Queries) all(r *query.Reader, _ service.All) ([]state.Problems, bool) {
 	for _, kind := range api.Kinds() {
 		sets = append(sets, q.checked.Get(r, kind.Name))
 	}
-	return append(sets, q.members.Get(r, service.All{})), true
+	return append(sets, q.members.Get(r, service.All{}), q.registered.Get(r, service.All{})), true
 }
 
 // findings are the problems of one object.

@@ -213,7 +213,7 @@ func (q *Queries) appearanceOf(r *query.Reader, k hostFromNamespace) (hostAppear
 		if c.Kind != state.ServiceClaim {
 			break // claims are sorted by kind
 		}
-		contested = contested || c.Namespace != home && c.VisibleTo(k.namespace)
+		contested = contested || c.Namespace != home && c.VisibleTo(k.namespace) && !c.Registry
 	}
 	appearance := hostAppearance{contested: contested}
 	for range q.visibleRoutes(r, k) {

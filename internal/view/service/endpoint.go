@@ -178,6 +178,9 @@ func (q *Queries) besides(r *query.Reader) besides[omap.Map[omap.Name, SelectedE
 // Endpoints are the endpoints of a service for one of its ports, in the order of the declarations.
 func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
 	var out []mesh.PortEndpoint
+	if s.hasRegistries() {
+		return q.registered(r, s, port)
+	}
 	for _, declaration := range s.Declarations {
 		p, ok := s.PortOf(declaration, port)
 		if !ok {

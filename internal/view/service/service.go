@@ -62,8 +62,9 @@ type Service struct {
 	// Created is the creation time of the first declaration in Unix microseconds. It decides conflicts between hosts,
 	// so for a Service of a Kubernetes cluster it is earlier by beforeEntries.
 	Created int64
-	// Declarations are the objects that declare the service: Services of Kubernetes clusters, then ServiceEntries, each oldest first. All
-	// are in one namespace. There is at least one. Each Service is followed by its members: the Services of its name in other clusters.
+	// Declarations are the objects that declare the service: Services of Kubernetes clusters, then ServiceEntries, each oldest first, then
+	// services of registries. All but the latter are in one namespace. There is at least one. Each Service is followed by its members: the
+	// Services of its name in other clusters.
 	Declarations []Declaration
 	// OverruledNamespaces are the namespaces whose declaration of the host is visible but lost the conflict, in the order
 	// of their claims.
@@ -77,6 +78,8 @@ type Declaration struct {
 	// Member is true for a Service beside one of another cluster that defines the service. It adds endpoints,
 	// identities and, for clients in its cluster, addresses.
 	Member bool
+	// Joined is true for a service of a registry whose host something else defines. It adds endpoints.
+	Joined bool
 }
 
 // isService reports whether the object is a Service of a Kubernetes cluster, and not a ServiceEntry.
@@ -85,7 +88,7 @@ func (p Declaration) isService() bool { return p.Object.Kind == kube.KindService
 func (s *Service) equal(o *Service) bool {
 	return s.Host == o.Host && s.Created == o.Created && s.Service.Equal(o.Service) && slices.Equal(s.OverruledNamespaces, o.OverruledNamespaces) &&
 		slices.EqualFunc(s.Declarations, o.Declarations, func(a, b Declaration) bool {
-			return a.Object == b.Object && a.Member == b.Member && a.Spec.Equal(b.Spec)
+			return a.Object == b.Object && a.Member == b.Member && a.Joined == b.Joined && a.Spec.Equal(b.Spec)
 		})
 }
 
@@ -230,13 +233,13 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 	var others []string
 	named, hasOwner := q.NameOwner(r, v.Host, v.Viewer)
 	for c, status := range Declarations(q.tables.ByHost.Group(r, v.Host), v) {
-		if hasOwner && c.Namespace != named.Namespace {
+		if hasOwner && c.Namespace != named.Namespace && !c.Registry {
 			continue
 		}
 		switch {
 		case status == DeclarationOverruled && !slices.Contains(others, c.Namespace):
 			others = append(others, c.Namespace)
-		case status == DeclarationUsed && len(claims) < maxDeclarations && !slices.ContainsFunc(claims, func(p state.Claim) bool { return p.Name == c.Name && p.Cluster == c.Cluster }):
+		case status == DeclarationUsed && len(claims) < maxDeclarations && !slices.ContainsFunc(claims, func(p state.Claim) bool { return p.Object() == c.Object() }):
 			claims = append(claims, c)
 		}
 	}
@@ -249,7 +252,7 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 		if !ok {
 			continue
 		}
-		p := Declaration{Object: c.Object(), Spec: spec.For(v.Host)}
+		p := Declaration{Object: c.Object(), Spec: spec.For(v.Host), Joined: c.Registry && len(s.Declarations) > 0}
 		s.Declarations = append(s.Declarations, p)
 		if p.isService() {
 			s.Declarations = append(s.Declarations, q.members(r, p.Object, v.Host)...)
@@ -281,7 +284,7 @@ func (q *Queries) members(r *query.Reader, leader api.Key, host string) (list []
 }
 
 // PortOf returns the port of a declaration that belongs to a port of the service. A member is asked for the port of the same name, which
-// may have another number in its cluster.
+// may have another number in its cluster. A joined declaration has no such port: PortsOf has its ports.
 func (s *Service) PortOf(declaration Declaration, number uint32) (mesh.Port, bool) {
 	if !declaration.Member {
 		return declaration.Spec.Port(number)
@@ -323,6 +326,9 @@ func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2
 			}
 			status := DeclarationUsed
 			switch {
+			case c.Registry && winner != "" && winner != NoDeclarer: // it joins whatever defines the host
+			case c.Registry:
+				status = DeclarationNotExported
 			case !c.VisibleTo(v.Viewer):
 				status = DeclarationNotExported
 			case c.Namespace != winner:
@@ -337,13 +343,15 @@ func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2
 
 // DeclaringNamespace is the namespace whose declaration of a host is used for clients of the viewing namespace: that
 // namespace itself if it declares the host, else the namespace of the first visible declaration: the oldest Service of a
-// Kubernetes cluster, else the oldest ServiceEntry. It is empty if none is visible. claims are all claims on the host.
+// Kubernetes cluster, else the oldest ServiceEntry. It is empty if none is visible. Where a Service or ServiceEntry declares the host, no
+// registry does: the visibility of the host is that of the objects. Else the first registry declares it. claims are all claims on the host.
 func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) string {
-	first := ""
+	first, declared := "", api.Key{}
 	for c := range claims.All() {
-		if c.Kind != state.ServiceClaim {
-			break // claims are sorted by kind
+		if c.Kind != state.ServiceClaim || c.Registry && declared != (api.Key{}) && declared != c.Object() {
+			break // claims are sorted by kind, and those of registries are last
 		}
+		declared = c.Object()
 		if !c.VisibleTo(layer) {
 			continue
 		}
@@ -358,12 +366,13 @@ func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) s
 }
 
 // merge adds up declarations of one namespace. The first decides; the others add ports, addresses and subject
-// alternative names that it does not have. Beside a Service, ServiceEntries add endpoints only, and Services of other clusters add
+// alternative names that it does not have. Services of registries that join another definition add nothing here. Beside a Service, ServiceEntries add endpoints only, and Services of other clusters add
 // subject alternative names.
 func merge(declarations []Declaration) *mesh.Service {
 	if of := slices.DeleteFunc(slices.Clone(declarations), func(p Declaration) bool { return !p.isService() }); len(of) > 0 {
 		return mergeServices(of)
 	}
+	declarations = slices.DeleteFunc(slices.Clone(declarations), func(p Declaration) bool { return p.Joined })
 	if len(declarations) == 1 {
 		return declarations[0].Spec
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -54,12 +55,30 @@ type Plan struct {
 	Held []string
 	// DefaultRule is for connections that no rule matches. It is nil if no service asks for them.
 	DefaultRule *Rule
+	// dubbo are the calls of Dubbo to all hosts at the address, and others is true if some host has another protocol there.
+	dubbo  []DubboCall
+	others bool
 	// owners maps each match to the host and rule that have it.
 	owners map[match]owner
 	// replacements are the parts that replace other parts of the same candidates.
 	replacements map[partID]Part
 	// conflicts are the matches that hosts asked for and other hosts have.
 	conflicts []hostConflict
+}
+
+// DubboCall is the calls of an interface of Dubbo, and where they go.
+type DubboCall struct {
+	mesh.DubboInterface
+	Destinations []Destination
+}
+
+// Dubbo returns where calls of Dubbo go, if all connections at the address are of Dubbo. One listener has the interfaces of all hosts: it
+// cannot tell other protocols apart.
+func (p *Plan) Dubbo() []DubboCall {
+	if p.HTTP || p.others || p.DefaultRule == nil {
+		return nil
+	}
+	return p.dubbo
 }
 
 // Conflict is a match that a host asked for and another host has: an older host, or the host of a Service of a Kubernetes cluster.
@@ -136,7 +155,11 @@ func (p *Plan) add(part Part) {
 	if part.Sniffed && !p.HTTP {
 		p.HTTP, p.DedicatedPort = true, service.HostPort{Host: part.Host, Port: part.Port}
 	}
+	p.others = p.others || part.Dubbo == nil
 	for _, rule := range part.Rules {
+		if part.Dubbo != nil && len(rule.Blocks) == 0 && len(rule.ServerNames) == 0 {
+			p.dubbo = append(p.dubbo, DubboCall{*part.Dubbo, rule.Destinations})
+		}
 		p.addRule(part, rule)
 	}
 }

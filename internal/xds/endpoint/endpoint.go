@@ -79,6 +79,7 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 	policy := q.traffic.PolicyFor(r, at.HostView, at.Rules)
 	preferring := q.traffic.DependsOnLocality(r, s.Near, policy)
 	peers := envoy.Peers{On: q.scope.Measured(r), Namespace: s.Namespace}
+	migrating := q.services.Migrating(r, s.Host)
 	var out []assignment
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
@@ -101,10 +102,10 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 				list = slices.DeleteFunc(slices.Clone(list), far.has)
 			}
 			var preference *traffic.Preference
-			if preferring {
+			if preferring && !migrating { // shares are of the whole service, wherever clients and endpoints are
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
-			groups := preference.Arrange(far.throughGateways(inSubset(list, subset.GetLabels())), at.Site)
+			groups := preference.Arrange(q.services.Share(r, s.Host, far.throughGateways(inSubset(list, subset.GetLabels()))), at.Site)
 			out = append(out, assignment{name(p.Number, subset.GetName(), s.Host), groups, s.External, peers})
 		}
 		one(nil)

@@ -91,6 +91,7 @@ func (far farEndpoints) throughGateways(list []mesh.PortEndpoint) []mesh.PortEnd
 	type shared struct {
 		at      mesh.Place
 		gateway service.Gateway
+		source  string
 	}
 	shares := map[shared]*mesh.Endpoint{}
 	out := make([]mesh.PortEndpoint, 0, len(list))
@@ -107,12 +108,12 @@ func (far farEndpoints) throughGateways(list []mesh.PortEndpoint) []mesh.PortEnd
 			continue
 		}
 		for _, g := range there.gateways {
-			k := shared{mesh.Place{Locality: e.Locality, Network: there.network, Cluster: g.Cluster}, g}
+			k := shared{mesh.Place{Locality: e.Locality, Network: there.network, Cluster: g.Cluster}, g, e.Source}
 			share := shares[k]
 			if share == nil {
 				share = &mesh.Endpoint{Address: g.Address, MeshTLS: true, Place: k.at}
 				shares[k] = share
-				out = append(out, mesh.PortEndpoint{Endpoint: share, Port: g.Port})
+				out = append(out, mesh.PortEndpoint{Endpoint: share, Port: g.Port, Source: e.Source})
 			}
 			share.Weight += max(weight/uint32(len(there.gateways)), 1)
 		}

@@ -295,7 +295,9 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	if len(l.ListenerFilters) > 0 {
 		envoy.SetDetectionTimeout(l, c.detectionTimeout)
 	}
-	switch {
+	switch calls := c.plan.Dubbo(); {
+	case len(calls) > 0 && len(l.FilterChains) == 0:
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, dubboProxy(name, calls))}
 	case c.plan.DefaultRule != nil && len(l.FilterChains) == 0:
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, c.forwardTo(c.plan.DefaultRule)...)}
 	case c.plan.DefaultRule != nil:
@@ -331,6 +333,19 @@ func (v Variant) forwardTo(rule *transport.Rule) []*listenerv3.Filter {
 		list = append(list, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
 	}
 	return []*listenerv3.Filter{envoy.TCPSplit(rule.StatPrefix, list, v.tcpOptions(rule.Options))}
+}
+
+// dubboProxy is the filter that leads calls of Dubbo by their interface.
+func dubboProxy(name string, calls []transport.DubboCall) *listenerv3.Filter {
+	routes := make([]envoy.DubboRoute, 0, len(calls))
+	for _, c := range calls {
+		route := envoy.DubboRoute{Interface: c.Interface, Group: c.Group, Version: c.Version}
+		for _, d := range c.Destinations {
+			route.Clusters = append(route.Clusters, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
+		}
+		routes = append(routes, route)
+	}
+	return envoy.DubboProxy("outbound_"+name, routes)
 }
 
 func (v Variant) tcpOptions(c transport.ConnectionOptions) envoy.TCPOptions {

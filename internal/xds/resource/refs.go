@@ -7,6 +7,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	dubbov3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/dubbo_proxy/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/protobuf/proto"
@@ -58,6 +59,8 @@ func listenerRefs(msg proto.Message) (routes, clusters []string) {
 				routes = append(routes, n)
 			}
 			clusters = append(clusters, routedTo(m.GetRouteConfig().GetVirtualHosts()...)...)
+		case *dubbov3.DubboProxy:
+			clusters = append(clusters, calledIn(m)...)
 		case *tcpv3.TcpProxy:
 			clusters = append(clusters, m.GetCluster())
 			for _, w := range m.GetWeightedClusters().GetClusters() {
@@ -66,6 +69,19 @@ func listenerRefs(msg proto.Message) (routes, clusters []string) {
 		}
 	}
 	return distinct(routes), distinct(clusters)
+}
+
+// calledIn lists the clusters that calls of Dubbo go to.
+func calledIn(m *dubbov3.DubboProxy) (clusters []string) {
+	for _, c := range m.GetMultipleRouteConfig().GetRouteConfig() {
+		for _, r := range c.GetRoutes() {
+			clusters = append(clusters, r.GetRoute().GetCluster())
+			for _, w := range r.GetRoute().GetWeightedClusters().GetClusters() {
+				clusters = append(clusters, w.GetName())
+			}
+		}
+	}
+	return clusters
 }
 
 // routedTo lists the clusters that virtual hosts send and mirror requests to.

@@ -1,0 +1,455 @@
+// Package consul reads the services of Consul: their names from the catalog, and their instances with their health, by blocking queries.
+//
+// Invariants:
+//   - After an error, or when an index falls, all is listed again from the beginning. A server without a leader is not read.
+//   - A list that the rights of the token have shortened is reported as incomplete.
+//   - There are at most maxWatches blocking queries for services. If there are more services, all of them are read again after a change.
+//
+// Goroutines: one per blocking query. Run waits for them.
+package consul
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/source/registries"
+)
+
+// The limits of queries.
+const (
+	// maxWatches bounds the blocking queries: a server allows 200 connections of a client unless configured otherwise.
+	maxWatches = 150
+	// parallel is how many services are read at once.
+	parallel = 32
+	// catalogWait is the longest wait of the query for names. A server that lost its data answers a query with a higher index only after it.
+	catalogWait = 10 * time.Second
+	// patience is how long an answer may take beyond its wait.
+	patience = 10 * time.Second
+)
+
+// errFell is why all is listed again: the server has other data than before.
+var errFell = errors.New("the index of the server fell: it has lost its data, or another server answers")
+
+// errShown is why all is listed again: the rights of the token have changed.
+var errShown = errors.New("the server shows other services than before without a change of them: the rights of the token have changed")
+
+// reader reads one Consul.
+type reader struct {
+	entry  registries.Entry
+	client *registries.Client
+	log    *slog.Logger
+}
+
+// New returns a reader of a Consul. It is a registries.Factory.
+func New(e registries.Entry, a registries.Access, log *slog.Logger) (registries.Reader, error) {
+	header := http.Header{}
+	if token := a.Auth[registries.ConsulToken]; token != "" {
+		header.Set("X-Consul-Token", token)
+	}
+	return &reader{entry: e, client: registries.NewClient(e, a, header, maxWatches+parallel), log: log}, nil
+}
+
+// Run implements registries.Reader.
+func (r *reader) Run(ctx context.Context, to registries.Listener) {
+	defer r.client.Close()
+	pause := registries.NewBackoff()
+	for {
+		err := r.session(ctx, to, pause)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errFell), errors.Is(err, errShown):
+			r.log.Info("consul is listed again", "reason", err)
+		case registries.IsRefusal(err):
+			to.Refused(err)
+		default:
+			to.Lost(err)
+		}
+		if !pause.Wait(ctx) {
+			return
+		}
+	}
+}
+
+// answer is an answer to a query, with its index.
+type answer struct {
+	body     []byte
+	index    uint64
+	filtered bool
+}
+
+// get sends a query. With an index it blocks until something changes, for at most wait.
+func (r *reader) get(ctx context.Context, path string, index uint64, wait time.Duration, stale bool) (answer, error) {
+	q := url.Values{}
+	for key, value := range map[string]string{"dc": r.entry.ConsulDatacenter, "ns": r.entry.ConsulNamespace, "partition": r.entry.ConsulPartition} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	if stale {
+		q.Set("stale", "")
+	}
+	timeout := patience
+	if index > 0 {
+		wait = min(wait, r.entry.ConsulWait)
+		q.Set("index", strconv.FormatUint(index, 10))
+		q.Set("wait", strconv.FormatInt(wait.Milliseconds(), 10)+"ms")
+		timeout += wait + wait/8 // the server adds up to a sixteenth
+	}
+	if r.entry.ConsulServiceTag != "" && path != catalog {
+		q.Set("tag", r.entry.ConsulServiceTag)
+	}
+	a, err := r.client.Get(ctx, timeout, path, q, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	if a.Header.Get("X-Consul-KnownLeader") == "false" {
+		return answer{}, fmt.Errorf("%s: the server knows no leader, so that its answer may be old", path)
+	}
+	out := answer{body: a.Body, filtered: a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"}
+	out.index, _ = strconv.ParseUint(a.Header.Get("X-Consul-Index"), 10, 64)
+	return out, nil
+}
+
+// follow sends a query that blocks until the index grows. An answer with a lower index than before is not used: if the leader has a lower one,
+// too, the server has lost its data.
+func (r *reader) follow(ctx context.Context, path string, index uint64, wait time.Duration) (answer, error) {
+	a, err := r.get(ctx, path, index, wait, true)
+	if err != nil || a.index >= index && a.index > 0 {
+		return a, err
+	}
+	if a, err = r.get(ctx, path, 0, 0, false); err == nil && (a.index < index || a.index == 0) {
+		err = errFell
+	}
+	return a, err
+}
+
+const catalog = "/v1/catalog/services"
+
+func healthPath(name string) string { return "/v1/health/service/" + url.PathEscape(name) }
+
+// names are the names of services, as the catalog lists them.
+type names struct {
+	list   []string
+	index  uint64
+	unsure bool
+}
+
+func (r *reader) names(a answer) (names, error) {
+	list, self, err := decodeNames(a.body)
+	list = slices.DeleteFunc(list, func(name string) bool { return !r.entry.Active(name) })
+	// Without rights, a server answers with an empty catalog and no hint. The catalog of the default partition always has the servers.
+	hidden := !self && r.entry.ConsulNamespace == "" && r.entry.ConsulPartition == ""
+	return names{list, a.index, a.filtered || hidden}, err
+}
+
+// session lists all and follows the changes, until an error.
+func (r *reader) session(ctx context.Context, to registries.Listener, pause *registries.Backoff) error {
+	ctx, cancel := context.WithCancel(ctx)
+	first, err := r.get(ctx, catalog, 0, 0, false)
+	var known names
+	if err == nil {
+		known, err = r.names(first)
+	}
+	if err != nil {
+		cancel()
+		return err
+	}
+	f := &following{reader: r, to: to, cancel: cancel, updates: make(chan update), failed: make(chan error, 1), catalog: make(chan names), watched: map[string]*watch{}}
+	defer f.running.Wait()
+	defer cancel()
+	read, err := f.readAll(ctx, known.list)
+	if err != nil {
+		return err
+	}
+	all := registries.Services{}
+	for _, u := range read {
+		all[u.name] = u.service
+		known.unsure = known.unsure || u.filtered
+	}
+	to.List(all, !known.unsure)
+	pause.Reset()
+	f.known, f.bulk = known, len(known.list) > maxWatches
+	for _, u := range read {
+		f.watch(ctx, u)
+	}
+	f.running.Go(func() { f.followCatalog(ctx, known) })
+	if f.bulk {
+		f.running.Go(func() { f.followChecks(ctx) })
+	}
+	return f.serve(ctx)
+}
+
+// update is a new version of a service.
+type update struct {
+	name     string
+	service  *registries.Service
+	index    uint64
+	filtered bool
+	// again is set if all services must be read again.
+	again bool
+}
+
+// watch is the blocking query for one service.
+type watch struct{ stop context.CancelFunc }
+
+// following follows the changes after a list.
+type following struct {
+	*reader
+	to      registries.Listener
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	updates chan update
+	catalog chan names
+	failed  chan error
+
+	// The rest belongs to the goroutine of serve.
+
+	known   names
+	watched map[string]*watch
+	bulk    bool
+}
+
+// fail ends the session.
+func (f *following) fail(err error) {
+	select {
+	case f.failed <- err:
+	default:
+	}
+}
+
+// serve passes on changes until an error.
+func (f *following) serve(ctx context.Context) error {
+	for {
+		some := registries.Services{}
+		again := false
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-f.failed:
+			return err
+		case is := <-f.catalog:
+			if err := f.changeNames(ctx, is, some); err != nil {
+				return err
+			}
+			again = f.bulk
+		case u := <-f.updates:
+			again = f.take(u, some)
+		}
+		for more := true; more && !again; { // updates that wait already are one change
+			select {
+			case u := <-f.updates:
+				again = f.take(u, some)
+			default:
+				more = false
+			}
+		}
+		if again {
+			if err := f.sweep(ctx, some); err != nil {
+				return err
+			}
+		}
+		if len(some) > 0 {
+			f.to.Change(some)
+		}
+	}
+}
+
+// take adds an update to a change. It reports whether all services must be read again.
+func (f *following) take(u update, some registries.Services) (again bool) {
+	if u.again {
+		return true
+	}
+	if f.watched[u.name] != nil {
+		some[u.name] = u.service
+	}
+	return false
+}
+
+// changeNames takes another list of names: services that are new are read, and others are gone.
+func (f *following) changeNames(ctx context.Context, is names, some registries.Services) error {
+	added := removed(is.list, f.known.list)
+	if is.unsure || f.known.unsure {
+		return errShown
+	}
+	for _, name := range removed(f.known.list, is.list) {
+		if w := f.watched[name]; w != nil {
+			w.stop()
+			delete(f.watched, name)
+		}
+		some[name] = nil
+	}
+	f.known = is
+	if f.bulk != (len(is.list) > maxWatches) {
+		return errShown
+	}
+	read, err := f.readAll(ctx, added)
+	if err != nil {
+		return err
+	}
+	for _, u := range read {
+		if u.filtered {
+			return errShown
+		}
+		some[u.name] = u.service
+		f.watch(ctx, u)
+	}
+	return nil
+}
+
+// removed returns the names that are in one sorted list and not in another.
+func removed(was, is []string) (names []string) {
+	for _, name := range was {
+		if _, ok := slices.BinarySearch(is, name); !ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// sweep reads all services again.
+func (f *following) sweep(ctx context.Context, some registries.Services) error {
+	read, err := f.readAll(ctx, f.known.list)
+	for _, u := range read {
+		if u.filtered {
+			return errShown
+		}
+		some[u.name] = u.service
+	}
+	return err
+}
+
+// readAll reads services, some at a time.
+func (f *following) readAll(ctx context.Context, list []string) ([]update, error) {
+	out, errs := make([]update, len(list)), make([]error, min(parallel, len(list)))
+	next := make(chan int, len(list))
+	for i := range list {
+		next <- i
+	}
+	close(next)
+	var running sync.WaitGroup
+	for worker := range errs {
+		running.Go(func() {
+			for i := range next {
+				if errs[worker] == nil {
+					out[i], errs[worker] = f.read(ctx, list[i])
+				}
+			}
+		})
+	}
+	running.Wait()
+	return out, cmp.Or(errs...)
+}
+
+func (f *following) read(ctx context.Context, name string) (update, error) {
+	a, err := f.get(ctx, healthPath(name), 0, 0, false)
+	if err != nil {
+		return update{}, err
+	}
+	return f.decode(name, a)
+}
+
+func (f *following) decode(name string, a answer) (update, error) {
+	s, err := decode(name, a.body, f.entry.ConsulOnlyPassing)
+	return update{name: name, service: s, index: a.index, filtered: a.filtered}, err
+}
+
+// watch starts the blocking query for a service.
+func (f *following) watch(ctx context.Context, from update) {
+	if f.bulk {
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	f.watched[from.name] = &watch{stop}
+	f.running.Go(func() {
+		for index := from.index; ; {
+			a, err := f.follow(ctx, healthPath(from.name), index, f.entry.ConsulWait)
+			var u update
+			if err == nil && a.filtered {
+				err = errShown
+			}
+			if err == nil {
+				u, err = f.decode(from.name, a)
+			}
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				f.fail(err)
+				return
+			case a.index == index:
+				continue
+			}
+			index = a.index
+			select {
+			case <-ctx.Done():
+				return
+			case f.updates <- u:
+			}
+		}
+	})
+}
+
+// followCatalog follows the list of names.
+func (f *following) followCatalog(ctx context.Context, is names) {
+	for {
+		a, err := f.follow(ctx, catalog, is.index, catalogWait)
+		var next names
+		if err == nil {
+			next, err = f.names(a)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			f.fail(err)
+			return
+		case next.index == is.index && len(removed(is.list, next.list)) > 0:
+			f.fail(errShown)
+			return
+		case next.unsure == is.unsure && slices.Equal(next.list, is.list) && (!f.bulk || next.index == is.index):
+			is = next
+			continue
+		}
+		is = next
+		select {
+		case <-ctx.Done():
+			return
+		case f.catalog <- is:
+		}
+	}
+}
+
+// checksPath lists no checks, but its index grows when any check changes.
+const checksPath = "/v1/health/state/any"
+
+// followChecks notices changes of the health of any service.
+func (f *following) followChecks(ctx context.Context) {
+	for index := uint64(0); ; {
+		a, err := f.follow(ctx, checksPath, index, f.entry.ConsulWait)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			f.fail(err)
+			return
+		case a.index == index:
+			continue
+		}
+		index = a.index
+		select {
+		case <-ctx.Done():
+			return
+		case f.updates <- update{again: true}:
+		}
+	}
+}

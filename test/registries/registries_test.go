@@ -1,0 +1,279 @@
+// Package registries tests the sources of registries against real servers.
+package registries
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/registry"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/consul"
+	"github.com/pilotmesh/pilot/internal/source/registries"
+	"github.com/pilotmesh/pilot/internal/source/zookeeper"
+	"github.com/pilotmesh/pilot/test/kit/process"
+)
+
+const patience = 30 * time.Second
+
+// freePort returns a port of loopback that nobody listens at.
+func freePort(t *testing.T) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// server is a real server that can be killed and started again.
+type server struct {
+	*testing.T
+	port    int
+	command func() *exec.Cmd
+	running *process.Process
+	log     string
+	ready   func() bool
+}
+
+func (s *server) start() {
+	s.Helper()
+	p, err := process.StartLogged("server", s.log, s.command())
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.running = p
+	until(s.T, "the server is up", s.ready)
+}
+
+func (s *server) kill() {
+	if s.running != nil {
+		s.running.Kill()
+		s.running = nil
+	}
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	end := time.NewTimer(patience)
+	defer end.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-end.C:
+			t.Fatalf("%s: not within %v", what, patience)
+		case <-tick.C:
+		}
+	}
+}
+
+// newConsul starts a Consul without persistent data.
+func newConsul(t *testing.T) *server {
+	program, err := filepath.Abs("../../.tools/registries/consul")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Skipf("no Consul (%v): make tools-registries builds it", err)
+	}
+	dir := t.TempDir()
+	s := &server{T: t, port: freePort(t), log: filepath.Join(dir, "log")}
+	config := filepath.Join(dir, "agent.json")
+	text := fmt.Sprintf(`{"ports": {"http": %d, "grpc": -1, "grpc_tls": -1, "dns": -1, "server": %d, "serf_lan": %d, "serf_wan": %d}}`, s.port, freePort(t), freePort(t), freePort(t))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.command = func() *exec.Cmd {
+		return exec.Command(program, "agent", "-dev", "-node=server", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn", "-config-file="+config)
+	}
+	s.ready = func() bool {
+		body, err := s.call(http.MethodGet, "/v1/health/service/consul", nil)
+		return err == nil && strings.Contains(body, `"server"`)
+	}
+	s.start()
+	t.Cleanup(s.kill)
+	return s
+}
+
+// call sends a request to the HTTP API of Consul.
+func (s *server) call(method, path string, body any) (string, error) {
+	var in io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return "", err
+		}
+		in = strings.NewReader(string(b))
+	}
+	q, err := http.NewRequestWithContext(s.Context(), method, fmt.Sprintf("http://127.0.0.1:%d%s", s.port, path), in)
+	if err != nil {
+		return "", err
+	}
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return "", err
+	}
+	defer a.Body.Close()
+	b, err := io.ReadAll(a.Body)
+	if err == nil && a.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%d: %s", a.StatusCode, b)
+	}
+	return string(b), err
+}
+
+// register registers a service on a node, with one check.
+func (s *server) register(node, service, address string, port int, status string) {
+	s.Helper()
+	id := service + "-" + node
+	_, err := s.call(http.MethodPut, "/v1/catalog/register", map[string]any{
+		"Node": node, "Address": "192.0.2.200", "Service": map[string]any{"ID": id, "Service": service, "Address": address, "Port": port},
+		"Check": map[string]any{"Node": node, "CheckID": "service:" + id, "Name": "check", "ServiceID": id, "Status": status},
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// table is a sink that keeps what is in force.
+type table struct {
+	mu   sync.Mutex
+	rows map[api.Key]*registry.Service
+}
+
+// Apply implements source.Sink.
+func (t *table) Apply(b source.Batch) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range b.Events {
+		if s, ok := e.Value.(*registry.Service); ok {
+			t.rows[e.Key] = s
+		} else {
+			delete(t.rows, e.Key)
+		}
+	}
+}
+
+func (t *table) show() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var lines []string
+	for k, s := range t.rows {
+		for _, p := range s.Spec.Ports {
+			line := fmt.Sprintf("%s:%d %s", k.Name, p.Number, p.Protocol)
+			for _, e := range s.Endpoints {
+				if n := e.Port(p); e.Health == mesh.Healthy && n != 0 {
+					line += fmt.Sprintf(" %s:%d", e.Address, n)
+				}
+			}
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// bed is a source that reads one registry.
+type bed struct {
+	*testing.T
+	table
+	source *registries.Source
+}
+
+func newBed(t *testing.T, entry string) *bed {
+	file := filepath.Join(t.TempDir(), "registries.yaml")
+	if err := os.WriteFile(file, []byte("registries: ["+entry+"]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := registries.New(registries.Options{
+		Path: file, Domain: "cluster.local", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Factories: map[string]registries.Factory{registries.Consul: consul.New, registries.ZooKeeper: zookeeper.New},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{T: t, table: table{rows: map[api.Key]*registry.Service{}}, source: s}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, &b.table) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *bed) want(state string, lines ...string) {
+	b.Helper()
+	text := strings.Join(lines, "\n")
+	defer func() {
+		if b.Failed() {
+			b.Logf("in force are\n%s\nwanted\n%s\n%+v", b.show(), text, b.source.Statuses())
+		}
+	}()
+	until(b.T, "what is in force", func() bool { return b.show() == text && b.source.Statuses()[0].State == state })
+}
+
+// TestConsul: what is registered is in force, and what changes; a server that is killed takes nothing along, and one that comes back without its data
+// loses nothing for a while.
+func TestConsul(t *testing.T) {
+	s := newConsul(t)
+	s.register("n1", "web", "192.0.2.1", 8080, "passing")
+	s.register("n2", "web", "192.0.2.2", 8080, "critical")
+	s.register("n1", "db", "192.0.2.1", 5432, "passing")
+	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:1", "127.0.0.1:%d"], protection: {hold: 1h}}`, s.port))
+	b.want(registry.Synced, "db.service.consul:5432 TCP 192.0.2.1:5432", "web.service.consul:8080 TCP 192.0.2.1:8080")
+	s.register("n2", "web", "192.0.2.2", 8080, "passing")
+	s.register("n3", "cache", "192.0.2.3", 6379, "warning")
+	all := []string{"cache.service.consul:6379 TCP 192.0.2.3:6379", "db.service.consul:5432 TCP 192.0.2.1:5432", "web.service.consul:8080 TCP 192.0.2.1:8080 192.0.2.2:8080"}
+	b.want(registry.Synced, all...)
+	s.kill()
+	b.want(registry.Stale, all...)
+	s.start()
+	s.register("n4", "web", "192.0.2.4", 8080, "passing")
+	b.want(registry.Held, all[0], all[1], "web.service.consul:8080 TCP 192.0.2.4:8080 192.0.2.1:8080 192.0.2.2:8080")
+	s.register("n1", "web", "192.0.2.1", 8080, "passing")
+	s.register("n2", "web", "192.0.2.2", 8080, "passing")
+	s.register("n1", "db", "192.0.2.1", 5432, "passing")
+	s.register("n3", "cache", "192.0.2.3", 6379, "passing")
+	b.want(registry.Synced, all[0], all[1], "web.service.consul:8080 TCP 192.0.2.1:8080 192.0.2.2:8080 192.0.2.4:8080")
+	if _, err := s.call(http.MethodPut, "/v1/catalog/deregister", map[string]any{"Node": "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.want(registry.Synced, all[0], "web.service.consul:8080 TCP 192.0.2.2:8080 192.0.2.4:8080")
+}
+
+// TestManyConsulServices: more services than there are blocking queries are followed, too.
+func TestManyConsulServices(t *testing.T) {
+	s := newConsul(t)
+	const services = 200
+	var lines []string
+	for i := range services {
+		s.register("n1", fmt.Sprintf("s%03d", i), "192.0.2.1", 1000+i, "passing")
+		lines = append(lines, fmt.Sprintf("s%03d.service.consul:%d TCP 192.0.2.1:%d", i, 1000+i, 1000+i))
+	}
+	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:%d"]}`, s.port))
+	b.want(registry.Synced, lines...)
+	s.register("n1", "s000", "192.0.2.1", 1000, "critical")
+	lines[0] = "s000.service.consul:1000 TCP"
+	b.want(registry.Synced, lines...)
+	s.register("n2", "s001", "192.0.2.2", 1001, "passing")
+	lines[1] += " 192.0.2.2:1001"
+	b.want(registry.Synced, lines...)
+}
