@@ -125,8 +125,11 @@ func (f *filterChecks) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 		effects[i], _ = f.effects.Get(r, c)
 	}
 	patches, _ := f.q.patches.decoded.Get(r, k)
-	for i, o := range outlinesOf(row) {
-		p := patches[i]
+	outlines := outlinesOf(row)
+	for i, p := range patches {
+		if i >= len(outlines) {
+			break // the patches are the last good ones, because decoding has failed
+		}
 		if p.RemovesAccess() {
 			found.add(api.Problem{Severity: api.Warning, Code: "patch-removes-access", Field: p.Field(),
 				Reason: fmt.Sprintf("takes away %s, which decides about access: where it is applied, what policies deny may be allowed", p.Anchor())})
@@ -135,7 +138,7 @@ func (f *filterChecks) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 			found.add(api.Problem{Severity: api.Error, Code: "patch-left-out", Field: p.Field(), Reason: p.Flaw + ": the patch is left out everywhere"})
 			continue
 		}
-		found.applied(p, o, classes, effects)
+		found.applied(p, outlines[i], classes, effects)
 	}
 	return found.list, len(found.list) > 0
 }
