@@ -97,7 +97,7 @@ func NewMetrics(b run.Build) *Metrics {
 	m.commits = m.counter("pilot_commits_total", "Commits that changed something.")
 	m.commitDuration = m.histogram("pilot_commit_duration_seconds", "Seconds from the beginning of a commit until all streams have the new states.", fine())
 	m.cellsRun = m.counters("pilot_cells_run_total", "Cells that were computed, by query.", "query")
-	for t := resource.Type(0); t < resource.AllTypes; t++ { // a missing counter would look like a broken one
+	for t := resource.Type(0); t <= resource.VirtualHost; t++ { // a missing counter would look like a broken one
 		for _, v := range []*prometheus.CounterVec{m.pushes, m.acks, m.rejects, m.expired, m.sentBytes, m.sentResources} {
 			v.WithLabelValues(label(t))
 		}

@@ -72,6 +72,7 @@ type TypeSync struct {
 	AckedRevision store.Revision `json:"acked_revision,omitempty"`
 	Wildcard      bool           `json:"wildcard,omitempty"` // it wants everything there is
 	Names         int            `json:"names,omitempty"`    // how many it asked for by name
+	Split         bool           `json:"split,omitempty"`    // its virtual hosts are resources of their own (VHDS)
 	LastError     string         `json:"last_error,omitempty"`
 	HeldBack      int            `json:"held_back,omitempty"` // how many pieces it rejected and does not get
 	Held          []HeldBack     `json:"held,omitempty"`      // the pieces that certainly caused a rejection
@@ -219,7 +220,7 @@ func (s stream) sync() Sync {
 	for t, now := range s.Types {
 		one := TypeSync{
 			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
-			LastError: causeOf(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)), UnackedMore: now.UnackedMore,
+			Split: s.Split && resource.Type(t) == resource.Route, LastError: causeOf(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)), UnackedMore: now.UnackedMore,
 		}
 		one.Warming, one.WarmingMore = s.warming.Of(uint8(t))
 		if one.State == Synced && (one.WarmingMore || len(one.Warming) > 0) {

@@ -74,8 +74,12 @@ var flow = []struct{ pkg, imports string }{
 	{"ads/arrivals", ""},
 	{"ads/gate", ""},
 	{"ads/request", "engine/omap xds/resource"},
+	{"ads/protocol/memo", ""},
+	{"ads/protocol/nameset", "engine/omap"},
+	{"ads/protocol/content", "engine/omap xds/resource"},
+	{"ads/protocol/claim", "ads/request engine/omap xds/resource"},
 	{"ads/protocol/reject", "engine/omap xds/resource"},
-	{"ads/protocol", "ads/protocol/reject ads/request engine/omap engine/store xds/resource"},
+	{"ads/protocol", "ads/protocol/claim ads/protocol/content ads/protocol/memo ads/protocol/nameset ads/protocol/reject ads/request engine/omap engine/store xds/resource"},
 	{"ads/server", "ads/gate ads/protocol ads/protocol/reject ads/request engine/store security/identity xds/resource"},
 	{"loop", "ads/... api api/rejection engine/omap engine/query engine/store mesh proxy run security/identity source state/... view/... xds/..."},
 	// Questions, answered by the same queries.

@@ -43,6 +43,9 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 	if p.Group != "" {
 		p.Connected = time.Now().UTC()
 	}
+	if p.SplitRoutes && takesHosts(node) {
+		s.SplitRoutes()
+	}
 	c, err := l.Attach(p, s)
 	if errors.Is(err, ErrNotReady) {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -107,6 +110,15 @@ func envoyMinor(node *corev3.Node) uint32 {
 		return 0
 	}
 	return v.GetMinorNumber()
+}
+
+// measuredEnvoy is the minor version of Envoy 1 with which virtual hosts as resources of their own were measured. Other versions get whole route
+// configurations.
+const measuredEnvoy = 40
+
+// takesHosts reports whether a client is known to take virtual hosts as resources of their own without losing a request.
+func takesHosts(node *corev3.Node) bool {
+	return node.GetUserAgentName() == "envoy" && envoyMinor(node) == measuredEnvoy
 }
 
 func extensions(node *corev3.Node) []string {

@@ -104,7 +104,7 @@ func checkSizes(n Node) error {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -112,7 +112,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -130,7 +130,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		p.Idle = d
 	}
 	p.NoCertificate = certificates == noCertificates
-	p.HTTP10, p.DNS, p.Unprivileged = isTrue(http10), isTrue(dns), isTrue(unprivileged)
+	p.HTTP10, p.DNS, p.Unprivileged, p.SplitRoutes = isTrue(http10), isTrue(dns), isTrue(unprivileged), isTrue(split)
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err

@@ -92,6 +92,8 @@ type Proxy struct {
 	Locality  mesh.Locality
 	// HTTP10 is true if clients and the application may use HTTP/1.0.
 	HTTP10 bool
+	// SplitRoutes is true if the proxy asks for virtual hosts as resources of their own (VHDS).
+	SplitRoutes bool
 	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration
 	// Version is the version that the agent reports.
@@ -126,7 +128,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
-		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
+		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
 		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
 

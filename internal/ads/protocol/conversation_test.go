@@ -18,15 +18,15 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/ads/request"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
-	"github.com/pilotmesh/pilot/internal/xds/nds"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 var update = flag.Bool("update", false, "rewrite the conversations in testdata from what the core does")
 
-// A conversation file holds conversations. Each begins with "== delta: rule rule ..." (or sotw), which names the rules
-// it shows; testdata/rules.txt lists all rules. Then come commands, and under each what the core did:
+// A conversation file holds conversations. Each begins with "== delta: rule rule ..." (or sotw, or split: delta with route configurations in
+// the split form), which names the rules it shows; testdata/rules.txt lists all rules. Then come commands, and under each what the core did:
 //
 //	state 2: CDS a=2 -b; RDS 80[x=1>a]   publish; the text changes the world before it, see world
 //	CDS names=a,b                        a State-of-the-World request; also nonce=…, err="…", version=…
@@ -49,10 +49,11 @@ type conversation struct {
 	core     *Core
 	world    *world
 	state    *resource.State
+	split    bool
 	nodeGo   bool // the node was sent
 	connects int
-	nonces   [resource.AllTypes]string
-	names    [resource.AllTypes]string // of the last State-of-the-World request
+	nonces   [resource.VirtualHost + 1]string
+	names    [resource.VirtualHost + 1]string // of the last State-of-the-World request
 	slow     bool
 	clock    time.Time
 	alarm    time.Time // when the Wait ends; zero if none is running
@@ -123,7 +124,8 @@ func play(text string) (string, error) {
 
 func newConversation(head string, out *strings.Builder) *conversation {
 	c := &conversation{shared: NewShared("test"), world: newWorld(), clock: time.Unix(1, 0), out: out}
-	if strings.HasPrefix(head, "delta") {
+	c.split = strings.HasPrefix(head, "split")
+	if c.split || strings.HasPrefix(head, "delta") {
 		c.variant = Delta
 	}
 	c.fresh()
@@ -132,8 +134,11 @@ func newConversation(head string, out *strings.Builder) *conversation {
 
 func (c *conversation) fresh() {
 	c.core, c.nodeGo, c.slow, c.connects = NewCore(c.shared, c.variant), false, false, 0
+	if c.split {
+		c.core.SplitRoutes()
+	}
 	c.alarm = time.Time{}
-	c.nonces, c.names = [resource.AllTypes]string{}, [resource.AllTypes]string{}
+	c.nonces, c.names = [resource.VirtualHost + 1]string{}, [resource.VirtualHost + 1]string{}
 }
 
 func (c *conversation) command(line string) error {
@@ -297,7 +302,14 @@ func (c *conversation) request(url, text string) error {
 // version is the version of some content, even if the world no longer has it.
 func (c *conversation) version(url, name, mark string) string {
 	t, _ := resource.ParseType(url)
-	if mark == "now" {
+	switch {
+	case t == resource.VirtualHost:
+		return c.world.hostVersion(name, mark)
+	case c.split && t == resource.Route && mark == "now":
+		return c.world.resource(t, name).Head().Version()
+	case c.split && t == resource.Route && mark != "whole":
+		return resource.NewRoute(name, header(name, mark), omap.Map[omap.Name, *resource.Piece]{}).Head().Version()
+	case mark == "now":
 		return c.world.resource(t, name).Version()
 	}
 	return newResource(t, name, mark).Version()
@@ -463,39 +475,4 @@ func describe(v Variant, a Action) string {
 		text = append(text, "DUPLICATES")
 	}
 	return strings.TrimSpace(head + " " + strings.Join(text, " "))
-}
-
-func showResource(t resource.Type, url string, r *discoveryv3.Resource) string {
-	if t == resource.NameTable {
-		return showTable(r)
-	}
-	m, err := r.Resource.UnmarshalNew()
-	switch {
-	case err != nil:
-		return err.Error()
-	case r.Resource.TypeUrl != t.URL() || url != t.URL():
-		return "WRONG TYPE " + r.Resource.TypeUrl
-	case r.Version == "" || r.Ttl != nil:
-		return "NO VERSION"
-	}
-	text := show(m)
-	if r.Name != "" && !strings.HasPrefix(text, r.Name) {
-		return "WRONG NAME " + r.Name
-	}
-	return text
-}
-
-// showTable shows a name table: a table of one name as name=mark, and a table without a name of its own as {name=mark ...}.
-func showTable(r *discoveryv3.Resource) string {
-	if r.Resource.TypeUrl != nds.URL {
-		return "WRONG TYPE " + r.Resource.TypeUrl
-	}
-	var list []string
-	if err := nds.Decode(r.Resource.Value, func(e nds.Entry) { list = append(list, e.Host+"="+strings.Join(e.Addresses, ",")) }); err != nil {
-		return err.Error()
-	}
-	if len(list) == 1 && r.Name != "" {
-		return list[0]
-	}
-	return "{" + strings.Join(list, " ") + "}"
 }

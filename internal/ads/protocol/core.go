@@ -3,6 +3,7 @@ package protocol
 import (
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/memo"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -31,11 +32,11 @@ type Draining = request.Draining
 type Shared struct {
 	controlPlane  string
 	subscriptions *subscriptions
-	moves         *memo[moveKey, *transition]
-	pinned        *memo[pinnedKey, *resource.State]
-	pending       *memo[pendingKey, *pending]
-	resumed       *memo[resumeKey, resumption]
-	hidden        *memo[hiddenKey, *resource.State]
+	moves         *memo.Memo[moveKey, *transition]
+	pinned        *memo.Memo[pinnedKey, *resource.State]
+	pending       *memo.Memo[pendingKey, *pending]
+	resumed       *memo.Memo[resumeKey, resumption]
+	hidden        *memo.Memo[hiddenKey, *resource.State]
 }
 
 // NewShared returns what the streams of one server share. controlPlane is the identifier in responses.
@@ -43,11 +44,11 @@ func NewShared(controlPlane string) *Shared {
 	return &Shared{
 		controlPlane:  controlPlane,
 		subscriptions: newSubscriptions(),
-		moves:         newMemo[moveKey, *transition](512),
-		pinned:        newMemo[pinnedKey, *resource.State](256),
-		pending:       newMemo[pendingKey, *pending](256),
-		resumed:       newMemo[resumeKey, resumption](256),
-		hidden:        newMemo[hiddenKey, *resource.State](256),
+		moves:         memo.New[moveKey, *transition](512),
+		pinned:        memo.New[pinnedKey, *resource.State](256),
+		pending:       memo.New[pendingKey, *pending](256),
+		resumed:       memo.New[resumeKey, resumption](256),
+		hidden:        memo.New[hiddenKey, *resource.State](256),
 	}
 }
 
@@ -55,11 +56,11 @@ func NewShared(controlPlane string) *Shared {
 // second, because results keep old states in memory.
 func (s *Shared) Forget() {
 	s.subscriptions.forget()
-	s.moves.forget()
-	s.pinned.forget()
-	s.pending.forget()
-	s.resumed.forget()
-	s.hidden.forget()
+	s.moves.Forget()
+	s.pinned.Forget()
+	s.pending.Forget()
+	s.resumed.Forget()
+	s.hidden.Forget()
 }
 
 // Core is the protocol state of one stream. It is not safe for concurrent use.
@@ -81,6 +82,7 @@ type Core struct {
 	bound   clusterBound
 
 	cursors [resource.Types]cursor
+	split   split
 	// wants holds the types that are answered per proxy; nil until the client asks for one of them.
 	wants *wants
 	// lastNonce is the number of the last response of any type; 0 before the first one.
@@ -181,7 +183,7 @@ func (c *Core) publish(s *resource.State) {
 		return
 	}
 	for t := range c.cursors {
-		if q := c.cursors[t].open.resume; q != nil {
+		if q := c.cursors[t].open.resume; q != nil && !(t == int(resource.Route) && c.awaitsHostVersions()) {
 			c.resume(resource.Type(t), q)
 		}
 	}
@@ -202,7 +204,7 @@ func (c *Core) close(why Refusal, text string, out []Action) []Action {
 }
 
 // nonceSuffix has one letter per type, so that nonces of different types differ.
-const nonceSuffix = "celrnxs"
+const nonceSuffix = "celrnxsv"
 
 // formatNonce returns the nonce of the n-th response of the stream, which is of type t.
 func formatNonce(n uint64, t resource.Type) string {

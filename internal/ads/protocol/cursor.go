@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -43,12 +44,15 @@ type forcedSet struct {
 	// uncertain is the subset of names for which the server cannot know what the client has, because the client rejected
 	// a response that contained them.
 	uncertain names
+	// strays are virtual hosts of split route configurations, named as resources of their own, that the client may have although the state that
+	// it was sent does not have them. They are removed with the next virtual hosts of their route configuration.
+	strays names
 	// all means that everything the subscription covers must be sent.
 	all bool
 }
 
 func (f forcedSet) union(g forcedSet) forcedSet {
-	return forcedSet{union(f.names, g.names), union(f.uncertain, g.uncertain), f.all || g.all}
+	return forcedSet{nameset.Union(f.names, g.names), nameset.Union(f.uncertain, g.uncertain), nameset.Union(f.strays, g.strays), f.all || g.all}
 }
 
 // openRequest is what the client asked for and no response has answered. A response takes names, all and initial away.

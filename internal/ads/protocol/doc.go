@@ -13,6 +13,7 @@
 //   - flight.go, timer.go: unacknowledged responses, and when an acknowledgement is overdue.
 //   - pending.go: which listeners and routes must wait for clusters.
 //   - nack.go, suspects.go, pinning.go: which content a client rejected (package reject), and the content that it is shown instead.
+//   - split.go, splitresume.go: virtual hosts as resources of their own.
 //   - wants.go: the types that are answered per proxy.
 //
 // A stream needs little memory. Per type it keeps pointers to the class state that the client was sent and to the one that

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -20,6 +21,8 @@ const anyNonce = math.MaxUint64
 type flight struct {
 	// messages of the newest stage wait to be written.
 	messages []*Message
+	// answered are the last nonces that the client has answered, by wireOf.
+	answered [2]uint64
 	// stages are in the order of sending, the oldest first. There is at least one.
 	stages []stage
 	// rejected are the pins that NACKs of the flight added.
@@ -35,8 +38,9 @@ type flight struct {
 type stage struct {
 	// before is the position of the type before the stage was sent.
 	before position
-	// first and last are the nonces of the first and the last response written so far; 0 if none was written.
-	first, last uint64
+	// first is the nonce of the first response written so far, and last has the last one by wireOf; 0 if none was written.
+	first uint64
+	last  [2]uint64
 	// sentAt is when the last response was written, in Unix nanoseconds; 0 until then.
 	sentAt int64
 	// responses were written.
@@ -50,9 +54,10 @@ type stage struct {
 	removed, sent names
 }
 
-// sentResponse is one response of a stage.
+// sentResponse is one response of a stage. The resources of a response with virtual hosts are their route configuration.
 type sentResponse struct {
 	nonce     uint64
+	typ       resource.Type
 	resources []*resource.Resource
 	removed   []string
 	rejected  bool
@@ -80,9 +85,22 @@ func (f *flight) response(nonce uint64) *sentResponse {
 	return nil
 }
 
-// completed is the number of stages that an ACK or NACK with the nonce completes.
-func (f *flight) completed(nonce uint64) (n int) {
-	for n < len(f.stages) && f.stages[n].last != 0 && f.stages[n].last <= nonce {
+// answer notes that the client has answered the response with the nonce and all earlier ones of the type: it answers in order.
+func (f *flight) answer(t resource.Type, nonce uint64) {
+	f.answered[wireOf(t)] = max(f.answered[wireOf(t)], nonce)
+}
+
+// done reports whether the client has answered everything of a stage that was written.
+func (f *flight) done(s *stage) bool { return s.last[0] <= f.answered[0] && s.last[1] <= f.answered[1] }
+
+// allAnswered reports whether everything was written and answered.
+func (f *flight) allAnswered() bool {
+	return len(f.messages) == 0 && !slices.ContainsFunc(f.stages, func(s stage) bool { return !f.done(&s) })
+}
+
+// completed is the number of stages that the answers so far complete.
+func (f *flight) completed() (n int) {
+	for n < len(f.stages) && f.stages[n].first != 0 && f.done(&f.stages[n]) {
 		n++
 	}
 	if n == len(f.stages) && len(f.messages) > 0 {
@@ -100,9 +118,13 @@ func (f *flight) add(s stage) {
 	}
 	old, next := &f.stages[1], &f.stages[2]
 	next.before, next.first = old.before, old.first
+	for i := range next.last {
+		next.last[i] = max(next.last[i], old.last[i])
+	}
 	next.forced, next.newNames = old.forced.union(next.forced), old.newNames || next.newNames
-	next.removed = union(union(next.removed, old.removed), removedNames(old.responses))
-	next.sent = union(union(next.sent, old.sent), sentNames(old.responses))
+	next.removed = nameset.Union(nameset.Union(next.removed, old.removed), removedNames(old.responses))
+	next.sent = nameset.Union(nameset.Union(next.sent, old.sent), sentNames(old.responses))
+	next.forced.strays = nameset.Union(next.forced.strays, leftovers(old.responses, f.start()))
 	f.stages, f.merged = slices.Delete(f.stages, 1, 2), true
 }
 
@@ -117,7 +139,7 @@ func (f *flight) forced() (all forcedSet) {
 // removedNames lists the names that responses removed.
 func removedNames(responses []sentResponse) (all names) {
 	for _, r := range responses {
-		all = union(all, setOf(r.removed))
+		all = nameset.Union(all, nameset.Of(r.removed))
 	}
 	return all
 }
@@ -130,16 +152,7 @@ func sentNames(responses []sentResponse) names {
 			list = append(list, res.Name())
 		}
 	}
-	return setOf(list)
-}
-
-// setOf is a set of names.
-func setOf(list []string) names {
-	puts := make([]omap.Change[omap.Name, omap.Unit], 0, len(list))
-	for _, n := range list {
-		puts = append(puts, omap.Put(omap.Name(n), omap.Unit{}))
-	}
-	return names{}.With(puts...)
+	return nameset.Of(list)
 }
 
 // removed lists the names that responses of the flight with a smaller nonce removed. The client no longer has the
@@ -147,13 +160,13 @@ func setOf(list []string) names {
 func (f *flight) removed(nonce uint64) (all names) {
 	for _, s := range f.stages {
 		if s.first < nonce {
-			all = union(all, s.removed)
+			all = nameset.Union(all, s.removed)
 		}
 		n := 0
 		for n < len(s.responses) && s.responses[n].nonce < nonce {
 			n++
 		}
-		all = union(all, removedNames(s.responses[:n]))
+		all = nameset.Union(all, removedNames(s.responses[:n]))
 	}
 	return all
 }
@@ -164,11 +177,14 @@ type formerContent struct {
 	start *position
 	// removed are the names that the flight has removed.
 	removed names
+	// split is set if the flight has route configurations in the split form. A client may have rejected one response about such a resource and
+	// accepted another.
+	split bool
 }
 
 // former returns what the client had before the flight and may still have when it reads the response with the nonce.
 func (f *flight) former(t resource.Type, nonce uint64) formerContent {
-	return formerContent{t, f.start(), f.removed(nonce)}
+	return formerContent{typ: t, start: f.start(), removed: f.removed(nonce), split: f.split()}
 }
 
 // get is what the client had under a name before the flight, if no response has removed it.
@@ -194,7 +210,7 @@ func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added
 	check := func(r *resource.Resource) {
 		name := omap.Name(r.Name())
 		old, had := former.get(r.Name())
-		if pinned(r) || had && old.ContentHash() == r.ContentHash() {
+		if pinned(r) && !former.split || had && old.ContentHash() == r.ContentHash() {
 			return
 		}
 		puts = append(puts, omap.Put(name, omap.Unit{}))
@@ -204,6 +220,9 @@ func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added
 	}
 	for _, s := range f.stages {
 		for _, response := range s.responses {
+			if former.split && response.rejected {
+				continue // The client has applied nothing of it.
+			}
 			for _, r := range response.resources {
 				check(r)
 			}
@@ -218,7 +237,7 @@ func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added
 			}
 		}
 	}
-	return union(former.removed, names{}.With(puts...)), added
+	return nameset.Union(former.removed, names{}.With(puts...)), added
 }
 
 // lastSent is what the client was sent last under a name by stages that were merged, if it has not rejected that.

@@ -1,15 +1,11 @@
 package protocol
 
 import (
-	"encoding/binary"
-	"iter"
-	"math/bits"
 	"strconv"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -35,6 +31,8 @@ const (
 
 // Message is a response without its nonce. Streams share it, so it must not be changed once it is sealed.
 type Message struct {
+	// Type is the type of the resources.
+	Type resource.Type
 	// Parts are the encoded response.
 	Parts [][]byte
 	// Size is the length of all parts in bytes.
@@ -82,7 +80,7 @@ func (w *writer) start() *Message {
 		}
 		b = appendString(b, field, string(appendString(nil, fieldIdentifier, w.controlPlane)))
 	}
-	return &Message{Parts: [][]byte{b}, Size: len(b)}
+	return &Message{Type: w.typ, Parts: [][]byte{b}, Size: len(b)}
 }
 
 // sealPart completes a message that another one follows. Agents see that in the version of a delta response; the last value of a field counts.
@@ -200,37 +198,4 @@ func revision(s *resource.State) string {
 		return "0"
 	}
 	return strconv.FormatUint(uint64(s.Revision), 10)
-}
-
-// A State-of-the-World version identifies everything that the client has of a type. It is the sum, modulo 2^128, of one
-// hash per resource. So a change costs only what changed, equal content has an equal version on every stream and replica,
-// and the order does not matter. The version is only for people to read; the protocol does not depend on it.
-
-// term is the hash of one resource.
-func term(r *resource.Resource) omap.Hash {
-	h := r.ContentHash()
-	return omap.Sum([]byte(r.Name()), []byte{0}, h[:])
-}
-
-func sum(list iter.Seq[*resource.Resource]) (h omap.Hash) {
-	for r := range list {
-		h = add(h, term(r))
-	}
-	return h
-}
-
-func add(a, b omap.Hash) (c omap.Hash) {
-	lo, carry := bits.Add64(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]), 0)
-	hi, _ := bits.Add64(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8]), carry)
-	binary.BigEndian.PutUint64(c[8:], lo)
-	binary.BigEndian.PutUint64(c[:8], hi)
-	return c
-}
-
-func subtract(a, b omap.Hash) (c omap.Hash) {
-	lo, borrow := bits.Sub64(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]), 0)
-	hi, _ := bits.Sub64(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8]), borrow)
-	binary.BigEndian.PutUint64(c[8:], lo)
-	binary.BigEndian.PutUint64(c[:8], hi)
-	return c
 }

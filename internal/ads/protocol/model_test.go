@@ -47,13 +47,16 @@ type proxy struct {
 	// refused are names that were bad once. The first listeners and routes do not wait for the acknowledgement of their clusters,
 	// so they may refer to clusters that the proxy rejects.
 	refused map[string]bool
-	exists  func(cluster string) bool // in the newest state
+	// table has the virtual hosts of route configurations in the split form.
+	table  *hostTable
+	exists func(cluster string) bool // in the newest state
 }
 
 func newProxy(v Variant, unspecific bool) *proxy {
 	p := &proxy{
 		variant: v, unspecific: unspecific, clusters: map[string]string{}, endpoints: map[string]string{}, listeners: map[string]string{},
 		routes: map[string]*routev3.RouteConfiguration{}, answered: map[string]bool{}, refused: map[string]bool{},
+		table: newHostTable(),
 	}
 	for t := range p.versions {
 		p.versions[t], p.asked[t] = map[string]string{}, map[string]bool{}
@@ -77,6 +80,10 @@ func (p *proxy) connect() {
 			continue
 		}
 		p.request(t, slices.Sorted(maps.Keys(p.asked[t])), nil, nil, true)
+	}
+	if p.table.subscribed {
+		p.table.nonce = ""
+		p.requestHosts(p.table.versions, nil)
 	}
 }
 
@@ -103,10 +110,7 @@ func (p *proxy) request(t resource.Type, sub, drop []string, err error, first bo
 	if !p.node {
 		node, p.node = &corev3.Node{Id: "model"}, true
 	}
-	var detail *statuspb.Status
-	if err != nil {
-		detail = &statuspb.Status{Code: 13, Message: err.Error()}
-	}
+	detail := statusOf(err)
 	var m proto.Message
 	if p.variant == Delta {
 		q := &discoveryv3.DeltaDiscoveryRequest{
@@ -132,6 +136,13 @@ func (p *proxy) request(t resource.Type, sub, drop []string, err error, first bo
 	p.out = append(p.out, raw)
 }
 
+func statusOf(err error) *statuspb.Status {
+	if err == nil {
+		return nil
+	}
+	return &statuspb.Status{Code: 13, Message: err.Error()}
+}
+
 // warm ends the warming of clusters, so that the proxy sends the requests it kept.
 func (p *proxy) warm() {
 	p.out, p.keptRequests, p.warming = append(p.out, p.keptRequests...), nil, false
@@ -154,6 +165,7 @@ func (p *proxy) ask(t resource.Type, want map[string]bool) {
 				delete(p.answered, n)
 			} else {
 				delete(p.routes, n)
+				p.table.drop(n)
 			}
 		}
 	}
@@ -174,6 +186,10 @@ type change struct {
 // receive applies a response and answers it.
 func (p *proxy) receive(a Action) {
 	t := a.Type
+	if t == resource.VirtualHost {
+		p.receiveHosts(a)
+		return
+	}
 	var changes []change
 	var full bool
 	if p.variant == Delta {
@@ -293,6 +309,9 @@ func (p *proxy) badNames(c change) string {
 	if !ok {
 		return c.name
 	}
+	if r.Vhds != nil {
+		return c.name
+	}
 	var names []string
 	for _, v := range r.VirtualHosts {
 		if strings.HasPrefix(v.RequestHeadersToRemove[0], "bad") {
@@ -324,7 +343,11 @@ func (p *proxy) apply(t resource.Type, c change) {
 		if c.m == nil {
 			return // Envoy keeps a removed route configuration.
 		}
-		p.routes[c.name] = c.m.(*routev3.RouteConfiguration)
+		r := c.m.(*routev3.RouteConfiguration)
+		if r.Vhds != nil {
+			p.takeHead(r)
+		}
+		p.routes[c.name] = r
 	}
 }
 
@@ -343,7 +366,7 @@ func (p *proxy) coherent(after resource.Type) {
 		return // The server stopped waiting for a NACK or a CDS request, and assumed that the clusters exist.
 	}
 	for name, r := range p.routes {
-		for _, v := range r.VirtualHosts {
+		for _, v := range p.whole(r).VirtualHosts {
 			for _, to := range v.ResponseHeadersToRemove {
 				if _, ok := p.clusters[to]; !ok && !p.refused[to] {
 					p.fault("after a %s response: route %s, virtual host %s points at cluster %s, which the proxy does not have", after, name, v.Name, to)
@@ -367,7 +390,7 @@ func (p *proxy) holds() string {
 		all = append(all, "LDS "+n)
 	}
 	for _, r := range p.routes {
-		all = append(all, "RDS "+show(r))
+		all = append(all, "RDS "+show(p.whole(r)))
 	}
 	slices.Sort(all)
 	return strings.Join(all, "\n")

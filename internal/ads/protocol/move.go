@@ -9,6 +9,7 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -54,6 +55,9 @@ type move struct {
 	// contentSum is the sum over what the client has, if contentSumKnown is set. It is used by State-of-the-World only.
 	contentSum      omap.Hash
 	contentSumKnown bool
+	// split is set if route configurations are sent in the split form. strays are virtual hosts to remove with the others of theirs.
+	split  bool
+	strays names
 }
 
 // moveKey identifies the transition of a move. It leaves out contentSum, which follows from the other fields.
@@ -66,13 +70,15 @@ type moveKey struct {
 	sub                            *subscription
 	removals, forced, pins         omap.Hash
 	clustersFrom, clustersTo       *resource.State
+	split                          bool
+	strays                         omap.Hash
 }
 
 func (m *move) key() moveKey {
 	k := moveKey{
 		variant: m.variant, typ: m.typ, sendRemovals: m.sendRemovals, all: m.all, mustRespond: m.mustRespond,
 		emptyIfMissing: m.emptyIfMissing, from: m.from, to: m.to, sub: m.sub, removals: m.removals.Hash(), forced: m.forced.Hash(),
-		clustersFrom: m.clustersFrom, clustersTo: m.clustersTo,
+		clustersFrom: m.clustersFrom, clustersTo: m.clustersTo, split: m.split, strays: m.strays.Hash(),
 	}
 	if m.pins != nil {
 		k.pins = m.pins.Hash()
@@ -94,6 +100,8 @@ type transition struct {
 	removals resources
 	// contentSum is the sum over what the client has after the move. It is used by State-of-the-World only.
 	contentSum omap.Hash
+	// gone are the virtual hosts of removed route configurations in the split form. Envoy keeps these while something uses them.
+	gone names
 }
 
 // delaysRemovals reports whether routes refer to the type. Such resources are removed only after the routes.
@@ -102,9 +110,9 @@ func delaysRemovals(t resource.Type) bool { return t == resource.Cluster || t ==
 // transition computes the responses of the move.
 func (m *move) transition(controlPlane string) *transition {
 	put, removed, removals := m.difference()
-	put = merged(put, m.requestedAgain(removals, &removed))
-	put = merged(put, m.reassigned())
-	put = merged(put, m.emptyAssignments())
+	put = content.Merged(put, m.requestedAgain(removals, &removed))
+	put = content.Merged(put, m.reassigned())
+	put = content.Merged(put, m.emptyAssignments())
 	if m.sendRemovals {
 		for n := range removals.All() {
 			if m.sub.has(string(n)) {
@@ -120,6 +128,9 @@ func (m *move) transition(controlPlane string) *transition {
 	switch {
 	case m.sub.whole:
 		m.wholeTable(t, &w, len(put)+len(removed) > 0, removed)
+	case m.split:
+		w.version = revision(m.to)
+		t.messages, t.gone = m.splitMessages(&w, put, removed)
 	case m.variant == Delta:
 		w.version = revision(m.to)
 		t.messages = w.delta(put, removed, m.mustRespond)
@@ -128,7 +139,7 @@ func (m *move) transition(controlPlane string) *transition {
 			break
 		}
 		list := m.list(removals)
-		t.contentSum = sum(slices.Values(list))
+		t.contentSum = content.Sum(slices.Values(list))
 		w.version = hex.EncodeToString(t.contentSum[:])
 		t.messages = w.whole(list, removed)
 	default:
@@ -146,7 +157,7 @@ func (m *move) wholeTable(t *transition, w *writer, changed bool, removed []stri
 		return
 	}
 	list := m.list(resources{})
-	t.contentSum = sum(slices.Values(list))
+	t.contentSum = content.Sum(slices.Values(list))
 	if w.version = hex.EncodeToString(t.contentSum[:]); m.variant == Delta {
 		w.version = revision(m.to)
 	}
@@ -200,7 +211,7 @@ func (m *move) requestedAgain(removals resources, removed *[]string) (put []*res
 		}
 	}
 	if m.all { // This includes delayed removals: the client is assumed to have them until they are sent.
-		put = merged(put, m.list(removals))
+		put = content.Merged(put, m.list(removals))
 	}
 	return put
 }
@@ -258,7 +269,7 @@ func (m *move) list(removals resources) []*resource.Resource {
 			delayed = append(delayed, r)
 		}
 	}
-	return merged(list, delayed)
+	return content.Merged(list, delayed)
 }
 
 // visible yields the resources of the target state that the subscription covers.
@@ -279,7 +290,7 @@ func (m *move) visible() iter.Seq[*resource.Resource] {
 // difference of the two states.
 func (m *move) sum() omap.Hash {
 	if !m.contentSumKnown {
-		return sum(m.visible())
+		return content.Sum(m.visible())
 	}
 	h := m.contentSum
 	for c := range resource.Diff(m.from.Layers(m.typ), m.to.Layers(m.typ)) {
@@ -287,33 +298,11 @@ func (m *move) sum() omap.Hash {
 			continue
 		}
 		if c.Old != nil {
-			h = subtract(h, term(c.Old))
+			h = content.Subtract(h, content.Term(c.Old))
 		}
 		if c.New != nil {
-			h = add(h, term(c.New))
+			h = content.Add(h, content.Term(c.New))
 		}
 	}
 	return h
-}
-
-// merged joins two lists that are in name order. If both contain a name, it takes the resource of a.
-func merged(a, b []*resource.Resource) []*resource.Resource {
-	switch {
-	case len(a) == 0:
-		return b
-	case len(b) == 0:
-		return a
-	}
-	list := make([]*resource.Resource, 0, max(len(a), len(b)))
-	for len(a) > 0 && len(b) > 0 {
-		switch d := strings.Compare(a[0].Name(), b[0].Name()); {
-		case d < 0:
-			list, a = append(list, a[0]), a[1:]
-		case d > 0:
-			list, b = append(list, b[0]), b[1:]
-		default:
-			list, a, b = append(list, a[0]), a[1:], b[1:]
-		}
-	}
-	return append(append(list, a...), b...)
 }

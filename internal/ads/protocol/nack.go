@@ -3,6 +3,7 @@ package protocol
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -28,7 +29,7 @@ func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out 
 		r.rejected = true
 		out = c.pinSuspects(t, cur, r, out)
 	}
-	if nonce == cur.nonce && len(f.messages) == 0 {
+	if f.allAnswered() {
 		c.endFlight(t, cur)
 	}
 	return out
@@ -75,7 +76,11 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 		cur.dropRemoval(n)
 	}
 	asked := f.forced()
-	cur.open.uncertain = union(asked.uncertain, uncertain)
+	cur.open.uncertain = nameset.Union(asked.uncertain, uncertain)
+	cur.open.strays = nameset.Union(cur.open.strays, asked.strays)
+	for i := range f.stages {
+		cur.open.strays = nameset.Union(cur.open.strays, leftovers(f.stages[i].responses, former.start))
+	}
 	if t == resource.Cluster {
 		// The client drops the assignments of clusters that it drops. Clusters that are sent again need them again.
 		c.cursors[resource.Endpoint].clusters = cur.sent.state
@@ -84,7 +89,7 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 	if delaysRemovals(t) && len(added) > 0 {
 		cur.removals, cur.removalsSince = cur.removals.With(added...), c.published.seq
 	}
-	cur.open.names = union(union(asked.names, cur.open.names), cur.open.uncertain)
+	cur.open.names = nameset.Union(nameset.Union(asked.names, cur.open.names), cur.open.uncertain)
 	cur.open.all = cur.open.all || asked.all
 	for i := range f.rejected {
 		p := &f.rejected[i]
@@ -94,7 +99,7 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 		}
 		// A requested name is answered with the content that is held instead, and not at all if there is none.
 		if p.Piece == "" && p.Held == nil && !cur.open.uncertain.Has(name) {
-			cur.open.names = without(cur.open.names, name)
+			cur.open.names = nameset.Without(cur.open.names, name)
 		}
 	}
 	if !delaysRemovals(t) {
@@ -113,7 +118,7 @@ func (c *Core) forgetAssignments(clusters names) {
 	forget := func(p *position) {
 		if p.clusters != nil {
 			k := hiddenKey{p.clusters, clusters.Hash()}
-			p.clusters = c.shared.hidden.get(k, func() *resource.State { return hideClusters(p.clusters, clusters) })
+			p.clusters = c.shared.hidden.Get(k, func() *resource.State { return hideClusters(p.clusters, clusters) })
 		}
 	}
 	endpoints := &c.cursors[resource.Endpoint]
@@ -222,7 +227,7 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 	for _, k := range group {
 		// If the name was forced when it was rejected, two states need not differ in it. So it is forced again.
 		if k.Piece == "" && cur.sub.has(k.Name) && k.In(c.published.state) {
-			cur.open.names = with(cur.open.names, omap.Name(k.Name))
+			cur.open.names = nameset.With(cur.open.names, omap.Name(k.Name))
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package protocol
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -43,6 +44,9 @@ func (c *Core) next(out []Action) []Action {
 	if c.view.state == nil {
 		return out
 	}
+	if c.split.retracted.Len() > 0 {
+		return c.writeRetraction(out)
+	}
 	c.timer.wake = 0
 	for {
 		for _, s := range order() {
@@ -51,7 +55,7 @@ func (c *Core) next(out []Action) []Action {
 				continue
 			}
 			if c.advance(s, cur); cur.sendable() {
-				return c.write(s.typ, cur, out)
+				return c.write(cur, out)
 			}
 		}
 		again := false
@@ -62,7 +66,7 @@ func (c *Core) next(out []Action) []Action {
 }
 
 // write emits the next message of the type's flight.
-func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
+func (c *Core) write(cur *cursor, out []Action) []Action {
 	f := cur.flight
 	m := f.messages[0]
 	f.messages = f.messages[1:]
@@ -70,15 +74,20 @@ func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
 		f.messages = nil
 	}
 	c.lastNonce++
-	cur.nonce = c.lastNonce
+	n := c.lastNonce
+	if m.Type == resource.VirtualHost {
+		c.split.nonce = n
+	} else {
+		cur.nonce = n
+	}
 	s := f.newest()
 	if s.first == 0 {
-		s.first = cur.nonce
+		s.first = n
 	}
-	s.last = cur.nonce
-	s.responses = append(s.responses, sentResponse{nonce: cur.nonce, resources: m.resources, removed: m.removed})
+	s.last[wireOf(m.Type)] = n
+	s.responses = append(s.responses, sentResponse{nonce: n, typ: m.Type, resources: m.resources, removed: m.removed})
 	c.sending = sending{active: true, cursor: cur}
-	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.sent.state})
+	return append(out, Action{Kind: Send, Type: m.Type, Message: m, Nonce: formatNonce(n, m.Type), State: cur.sent.state})
 }
 
 // finishWrite notes that the shell has written the message. The wait for its acknowledgement begins now.
@@ -97,6 +106,12 @@ func (c *Core) advance(s step, cur *cursor) {
 	switch {
 	case cur.sendable():
 		return
+	case cur.open.resume != nil: // of a type whose content is not known yet
+		if !c.timer.overdue(c.split.since) {
+			c.timer.wakeAfterPatience(c.split.since)
+			return
+		}
+		c.resume(s.typ, cur.open.resume)
 	case f != nil && f.failed():
 		if !f.overdue(&c.timer) {
 			f.wakeWhenOverdue(&c.timer) // The other answers may be NACKs, too.
@@ -231,6 +246,11 @@ func (c *Core) move(t resource.Type, cur *cursor, to point) {
 		forced: forced, all: cur.open.all, mustRespond: cur.open.initial,
 		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
 	}
+	var strays names
+	if t == resource.Route && c.split.on {
+		m.split = true
+		m.strays, strays = splitStrays(cur, to.state)
+	}
 	if delaysRemovals(t) && slices.ContainsFunc(c.pinning.pins.All(), func(k reject.Key) bool { return k.Type == t }) {
 		m.pins = c.pinning.pins
 	}
@@ -243,8 +263,9 @@ func (c *Core) move(t resource.Type, cur *cursor, to point) {
 		cur.clusters = m.clustersTo
 		return
 	}
-	c.startMove(cur, m, to)
+	tr := c.startMove(cur, m, to)
 	cur.open.names, cur.open.all, cur.open.initial = later, false, false
+	cur.open.strays = nameset.Union(strays, tr.gone)
 }
 
 // splitForced separates the forced names that can be answered now from later ones. If the newest state has a name and the
@@ -259,15 +280,15 @@ func (c *Core) splitForced(t resource.Type, cur *cursor, to point) (now, later n
 			continue
 		}
 		if _, ok := c.view.state.Get(t, string(n)); ok {
-			now, later = without(now, n), with(later, n)
+			now, later = nameset.Without(now, n), nameset.With(later, n)
 		}
 	}
 	return now, later
 }
 
 // startMove makes the messages of a move and adds them to the flight of the type.
-func (c *Core) startMove(cur *cursor, m move, to point) {
-	tr := c.shared.moves.get(m.key(), func() *transition { return m.transition(c.shared.controlPlane) })
+func (c *Core) startMove(cur *cursor, m move, to point) *transition {
+	tr := c.shared.moves.Get(m.key(), func() *transition { return m.transition(c.shared.controlPlane) })
 	before := cur.position
 	if tr.removals.Len() > 0 && tr.removals.Hash() != cur.removals.Hash() {
 		cur.removalsSince = to.seq
@@ -279,9 +300,9 @@ func (c *Core) startMove(cur *cursor, m move, to point) {
 	f := cur.flight
 	if len(tr.messages) == 0 {
 		if f != nil { // The forced names belong to the responses in flight.
-			f.newest().forced.names = union(f.newest().forced.names, m.forced)
+			f.newest().forced.names = nameset.Union(f.newest().forced.names, m.forced)
 		}
-		return
+		return tr
 	}
 	if f == nil {
 		f = &flight{}
@@ -290,15 +311,16 @@ func (c *Core) startMove(cur *cursor, m move, to point) {
 	f.messages = tr.messages
 	if m.typ == resource.Cluster {
 		for _, message := range tr.messages {
-			c.forgetAssignments(setOf(message.removed))
+			c.forgetAssignments(nameset.Of(message.removed))
 		}
 	}
 	f.add(stage{
 		before:   before,
-		forced:   forcedSet{names: m.forced, uncertain: cur.open.uncertain, all: m.all},
+		forced:   forcedSet{names: m.forced, uncertain: cur.open.uncertain, strays: m.strays, all: m.all},
 		newNames: m.from != nil && m.forced.Len() > 0,
 	})
 	cur.open.uncertain = names{}
+	return tr
 }
 
 // sendRemovals removes resources from the client once listeners and routes have acknowledged a state without them.
@@ -331,6 +353,9 @@ func (c *Core) confirmedUpTo(t resource.Type, seq uint64) bool {
 	if cur.sub == nil {
 		return true
 	}
+	if t == resource.Route && c.split.blind {
+		return false
+	}
 	return cur.confirmed(&c.timer).seq >= seq && !c.keepsUnknownContent(t, cur)
 }
 
@@ -340,7 +365,7 @@ func (c *Core) confirmedUpTo(t resource.Type, seq uint64) bool {
 func (c *Core) keepsUnknownContent(t resource.Type, cur *cursor) bool {
 	isUnknown := func(k reject.Key) bool {
 		r, ok := cur.acknowledged().state.Get(t, k.Name)
-		return k.Type == t && ok && r.Size() == 0
+		return k.Type == t && ok && isUnknownContent(r)
 	}
 	return slices.ContainsFunc(c.pinning.pins.All(), isUnknown) || slices.ContainsFunc(cur.rejections.Released, isUnknown)
 }

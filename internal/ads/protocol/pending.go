@@ -88,7 +88,7 @@ func (c *Core) pendingAt(base point, clusters clusterStates) *pending {
 		same = same && (sent.state == last.key.sent[i] || sent.state == last.states[i])
 	}
 	if !same {
-		c.bound.pending = c.shared.pending.get(k, func() *pending { return newPending(k, forced) })
+		c.bound.pending = c.shared.pending.Get(k, func() *pending { return newPending(k, forced) })
 	}
 	return c.bound.pending
 }

@@ -43,7 +43,7 @@ func (c *Core) withPins(p point) point {
 		cur := &c.cursors[t]
 		k.sent[t], k.acked[t], k.removals[t] = cur.sent.state, cur.acknowledged().state, cur.removals.Hash()
 	}
-	v.out = c.shared.pinned.get(k, func() *resource.State { return c.applyPins(p.state) })
+	v.out = c.shared.pinned.Get(k, func() *resource.State { return c.applyPins(p.state) })
 	c.pinning.last = v
 	return point{state: v.out, seq: p.seq}
 }
@@ -69,13 +69,16 @@ func (c *Core) applyPins(s *resource.State) *resource.State {
 		case !ok:
 		case k.Piece != "":
 			b.replacePiece(k, published)
-		case published.ContentHash() == k.Rejected:
+		case k.InResource(published):
 			b.replaceResource(k)
 		}
 	}
 	b.replaceReferrers()
 	for name, changes := range b.pieces {
 		published, _ := s.Get(resource.Route, name)
+		if b.replaced(name) {
+			continue // The head is held back, and the virtual hosts with it.
+		}
 		r := published.WithPieces(published.Pieces().With(changes...))
 		if k := (reject.Key{Type: resource.Route, Name: name, Rejected: r.ContentHash()}); b.isPinned(k) {
 			b.replaceResource(k) // The client has rejected this combination of pieces, too.
@@ -98,6 +101,11 @@ func (c *Core) applyPins(s *resource.State) *resource.State {
 }
 
 func (b *overlayBuilder) isPinned(k reject.Key) bool { return b.core.pinning.pins.Has(k) }
+
+// replaced reports whether a route configuration as a whole is replaced.
+func (b *overlayBuilder) replaced(route string) bool {
+	return slices.ContainsFunc(b.overlay[resource.Route], func(ch omap.Change[omap.Name, *resource.Resource]) bool { return string(ch.Key) == route })
+}
 
 func (b *overlayBuilder) put(t resource.Type, r *resource.Resource) {
 	b.overlay[t] = append(b.overlay[t], omap.Put(omap.Name(r.Name()), r))

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -36,8 +37,11 @@ func (c *Core) request(q *Request, out []Action) []Action {
 	if !ok {
 		return append(out, Action{Kind: Unknown, Text: clip(q.URL)})
 	}
-	if t.PerProxy() {
+	switch {
+	case t.PerProxy():
 		return c.want(t, q, out)
+	case t == resource.VirtualHost:
+		return c.hostRequest(q, out)
 	}
 	cur := &c.cursors[t]
 	out, stale := c.ackOrNack(t, cur, q, out)
@@ -54,17 +58,21 @@ func clip(b []byte) string { return string(b[:min(len(b), 128)]) }
 // response's. On a new stream a client may still send the nonce of an older stream, so no nonce is stale before the first
 // response.
 func (c *Core) ackOrNack(t resource.Type, cur *cursor, q *Request, out []Action) (_ []Action, stale bool) {
-	if len(q.Nonce) == 0 || cur.nonce == 0 {
+	last := c.lastNonceOf(t)
+	if len(q.Nonce) == 0 || last == 0 {
 		return out, false
 	}
 	n, f := parseNonce(q.Nonce, t), cur.flight
-	stale = n != cur.nonce
-	within := f != nil && f.stages[0].first != 0 && n >= f.stages[0].first && n <= cur.nonce
-	switch {
+	stale = n != last
+	within := f != nil && f.stages[0].first != 0 && n >= f.stages[0].first && n <= last
+	if within {
+		f.answer(t, n)
+	}
+	switch t := cursorType(t); {
 	case q.Rejected && (within || !stale):
 		out = c.nack(t, cur, n, q, out)
 	case within:
-		out = c.ack(t, cur, n, out)
+		out = c.ack(t, cur, out)
 	case stale:
 		out = append(out, Action{Kind: Expired, Type: t})
 	}
@@ -73,9 +81,9 @@ func (c *Core) ackOrNack(t resource.Type, cur *cursor, q *Request, out []Action)
 
 // ack processes an ACK. It acknowledges all responses up to its nonce, because a client answers in order. A stage is
 // acknowledged with its last response.
-func (c *Core) ack(t resource.Type, cur *cursor, nonce uint64, out []Action) []Action {
+func (c *Core) ack(t resource.Type, cur *cursor, out []Action) []Action {
 	f := cur.flight
-	n := f.completed(nonce)
+	n := f.completed()
 	switch {
 	case n == 0:
 		return out
@@ -114,8 +122,11 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	if d.tooMany {
 		return c.close(TooMuch, "more names subscribed than one stream may have, or longer ones", out)
 	}
+	if c.split.on && t == resource.Route && d.dropped.Len() > 0 {
+		out = c.retract(cur, d.dropped, out)
+	}
 	cur.sub = d.sub
-	cur.open.names = union(subtractNames(cur.open.names, d.dropped), d.forced)
+	cur.open.names = nameset.Union(nameset.Subtract(cur.open.names, d.dropped), d.forced)
 	cur.open.all = cur.open.all || d.all
 	if c.pinning.pins != nil && t == resource.Route {
 		c.updateView() // The content pinned with a hidden cluster depends on the subscribed routes.
@@ -134,6 +145,9 @@ func (c *Core) firstRequest(t resource.Type, cur *cursor, q *Request) {
 	// An empty subscription of a type without wildcard needs no response.
 	cur.open.initial = t.Wildcard() || cur.sub.names.Len() > 0
 	if q.Initials == 0 {
+		if t == resource.Route {
+			c.retractClaims(cur)
+		}
 		return
 	}
 	// Envoy waits longer before each attempt to connect, up to 30 seconds, until it has received a response: GrpcStream::onReceiveMessage
@@ -143,7 +157,10 @@ func (c *Core) firstRequest(t resource.Type, cur *cursor, q *Request) {
 	if c.linger == lingerUnneeded && t != resource.NameTable {
 		c.linger = lingerDue
 	}
-	if c.view.state == nil {
+	if t == resource.Route {
+		c.chooseForm(q)
+	}
+	if c.view.state == nil || t == resource.Route && c.awaitsHostVersions() {
 		cur.open.resume = q
 	} else {
 		c.resume(t, q)
@@ -161,8 +178,20 @@ func (c *Core) resume(t resource.Type, q *Request) {
 		to = c.view // Any state can serve as the base of the description.
 	}
 	// After a restart, many clients of a class reconnect with equal requests. The comparison is shared.
-	k := resumeKey{t, to.state, cur.sub, cur.open.names.Hash(), q.InitialDigest()}
-	found := c.shared.resumed.get(k, func() resumption { return c.compareInitial(t, cur, q, to.state) })
+	k := resumeKey{typ: t, state: to.state, sub: cur.sub, forced: cur.open.names.Hash(), initial: q.InitialDigest()}
+	compare := c.compareInitial
+	if hosts := c.split.versions; t == resource.Route && c.split.on {
+		compare = c.compareSplit
+		if hosts != nil {
+			k.hosts = hosts.InitialDigest()
+		}
+	}
+	found := c.shared.resumed.Get(k, func() resumption { return compare(t, cur, q, to.state) })
+	if t == resource.Route {
+		c.split.blind = c.awaitsHostVersions()
+		c.split.retracted, c.split.versions = nameset.Union(c.split.retracted, found.unwanted), nil
+		cur.open.strays = nameset.Union(cur.open.strays, found.strays)
+	}
 	cur.sub, cur.open.names = found.sub, found.forced
 	if found.equal {
 		cur.sent = to
@@ -178,6 +207,8 @@ type resumeKey struct {
 	state           *resource.State
 	sub             *subscription
 	forced, initial omap.Hash
+	// hosts is the digest of the virtual hosts that the client has; zero if the route configurations are not split.
+	hosts omap.Hash
 }
 
 // resumption says what a reconnecting client has of one type.
@@ -190,24 +221,13 @@ type resumption struct {
 	had *resource.State
 	// forced are names that the client asked for and does not have. The difference of the states covers all others.
 	forced names
+	// strays and unwanted are virtual hosts that the client has and should not have: of route configurations that it has, and of others.
+	strays, unwanted names
 }
 
 // compareInitial compares initial_resource_versions with a state.
 func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
-	sub := cur.sub
-	if !t.Wildcard() {
-		// A client is subscribed to the resources that it has, even if it does not list their names.
-		var more []omap.Change[omap.Name, omap.Unit]
-		bytes := sub.bytes
-		for n := range q.Initial() {
-			if !sub.names.Has(omap.Name(n)) {
-				more, bytes = append(more, omap.Put(omap.Name(n), omap.Unit{})), bytes+len(n)
-			}
-		}
-		if len(more) > 0 {
-			sub = c.shared.subscriptions.of(sub.wildcard, sub.names.With(more...), bytes)
-		}
-	}
+	sub := c.withInitial(t, cur.sub, q)
 	equal := 0
 	for n, version := range q.Initial() {
 		if r, ok := s.Get(t, string(n)); ok && sub.has(r.Name()) && r.IsVersion(version) {
@@ -220,7 +240,26 @@ func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resou
 	layer, listed := describeInitial(t, sub, q, s)
 	had := &resource.State{}
 	had.Types[t] = s.Types[t].On(layer)
-	return resumption{sub: sub, had: had, forced: subtractNames(cur.open.names, listed)}
+	return resumption{sub: sub, had: had, forced: nameset.Subtract(cur.open.names, listed)}
+}
+
+// withInitial is a subscription with the names of initial_resource_versions: a client is subscribed to the resources that it has, even if it does not
+// list their names.
+func (c *Core) withInitial(t resource.Type, sub *subscription, q *Request) *subscription {
+	if t.Wildcard() {
+		return sub
+	}
+	var more []omap.Change[omap.Name, omap.Unit]
+	bytes := sub.bytes
+	for n := range q.Initial() {
+		if !sub.names.Has(omap.Name(n)) {
+			more, bytes = append(more, omap.Put(omap.Name(n), omap.Unit{})), bytes+len(n)
+		}
+	}
+	if len(more) == 0 {
+		return sub
+	}
+	return c.shared.subscriptions.of(sub.wildcard, sub.names.With(more...), bytes)
 }
 
 // absent is the subset of the names that the state does not have.
@@ -277,29 +316,4 @@ func describeInitial(t resource.Type, sub *subscription, q *Request, s *resource
 		}
 	}
 	return resources{}.With(over...), listed
-}
-
-func with(s names, n omap.Name) names    { return s.With(omap.Put(n, omap.Unit{})) }
-func without(s names, n omap.Name) names { return s.With(omap.Del[omap.Name, omap.Unit](n)) }
-
-func union(a, b names) names {
-	if a.Len() == 0 {
-		return b
-	}
-	var puts []omap.Change[omap.Name, omap.Unit]
-	for n := range b.All() {
-		puts = append(puts, omap.Put(n, omap.Unit{}))
-	}
-	return a.With(puts...)
-}
-
-func subtractNames(a, b names) names {
-	if a.Len() == 0 || b.Len() == 0 {
-		return a
-	}
-	var dels []omap.Change[omap.Name, omap.Unit]
-	for n := range b.All() {
-		dels = append(dels, omap.Del[omap.Name, omap.Unit](n))
-	}
-	return a.With(dels...)
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/memo"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -62,7 +63,7 @@ type changeKey struct {
 // subscriptions interns subscriptions by content and caches the effects of requests. When many equal clients connect, each
 // request is decoded once.
 type subscriptions struct {
-	changes *memo[changeKey, subscriptionChange]
+	changes *memo.Memo[changeKey, subscriptionChange]
 
 	mu     sync.Mutex
 	intern map[internKey]weak.Pointer[subscription]
@@ -74,7 +75,7 @@ type internKey struct {
 }
 
 func newSubscriptions() *subscriptions {
-	return &subscriptions{changes: newMemo[changeKey, subscriptionChange](1024), intern: map[internKey]weak.Pointer[subscription]{}}
+	return &subscriptions{changes: memo.New[changeKey, subscriptionChange](1024), intern: map[internKey]weak.Pointer[subscription]{}}
 }
 
 func (s *subscriptions) of(wildcard bool, n names, bytes int) *subscription {
@@ -100,7 +101,7 @@ func (s *subscriptions) interned(sub *subscription) *subscription {
 }
 
 func (s *subscriptions) forget() {
-	s.changes.forget()
+	s.changes.Forget()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, p := range s.intern {
@@ -122,7 +123,7 @@ func (s *subscriptions) apply(prev *subscription, q *Request, digest omap.Hash, 
 	if q.Subscribes+q.Drops > maxShared {
 		return compute()
 	}
-	return s.changes.get(changeKey{prev, digest, t, q.Variant, legacy}, compute)
+	return s.changes.Get(changeKey{prev, digest, t, q.Variant, legacy}, compute)
 }
 
 // replace applies a State-of-the-World request: its list of names is the new subscription.

@@ -36,9 +36,15 @@ func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) susp
 			}
 			old = nil
 		}
+		if of.typ == resource.VirtualHost && old != nil {
+			old = r.WithPieces(old.Pieces()) // The response says nothing about the header.
+		}
 		isMentioned := func(p reject.Pin) bool { return p.MentionedIn(reason, r) }
 		suspected := reject.ChangedContent(t, old, r, reason)
-		if forced && !slices.ContainsFunc(suspected, isMentioned) {
+		if of.typ == resource.Route && c.split.on {
+			suspected = []reject.Pin{reject.Head(old, r)} // The response has no virtual hosts.
+		}
+		if forced && of.typ == t && !c.split.on && !slices.ContainsFunc(suspected, isMentioned) {
 			// The client may never have been sent the pieces that the state had, so the reason may be about those.
 			if all := reject.ChangedContent(t, nil, r, reason); slices.ContainsFunc(all, isMentioned) {
 				suspected = all

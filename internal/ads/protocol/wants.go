@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -278,7 +279,7 @@ func (w *wantedType) next(to *writer) *Message {
 	if len(put)+len(removed) == 0 {
 		return nil
 	}
-	version := sum(slices.Values(put))
+	version := content.Sum(slices.Values(put))
 	to.version = hex.EncodeToString(version[:])
 	m := to.start()
 	for _, r := range put {

@@ -88,7 +88,7 @@ func set(m map[string]string, f string) {
 }
 
 func parseShort(s string) (resource.Type, error) {
-	for t := resource.Type(0); t < resource.AllTypes; t++ {
+	for t := resource.Type(0); t <= resource.VirtualHost; t++ {
 		if t.String() == s {
 			return t, nil
 		}
@@ -116,10 +116,23 @@ func (w *world) resource(t resource.Type, name string) *resource.Resource {
 		for _, p := range slices.Sorted(maps.Keys(w.pieces[name])) {
 			puts = append(puts, omap.Put(omap.Name(p), newTestPiece(p, w.pieces[name][p])))
 		}
-		return resource.NewRoute(name, &routev3.RouteConfiguration{Name: name, InternalOnlyHeaders: []string{mark}},
-			omap.Map[omap.Name, *resource.Piece]{}.With(puts...))
+		return resource.NewRoute(name, header(name, mark), omap.Map[omap.Name, *resource.Piece]{}.With(puts...))
 	}
 	return newResource(t, name, mark)
+}
+
+// header is a route configuration without virtual hosts that contains a mark.
+func header(name, mark string) *routev3.RouteConfiguration {
+	return &routev3.RouteConfiguration{Name: name, InternalOnlyHeaders: []string{mark}}
+}
+
+// hostVersion is the version of a virtual host as a resource of its own, with a mark or as it is now.
+func (w *world) hostVersion(name, mark string) string {
+	route, piece := resource.SplitHostName(name)
+	if mark == "now" {
+		mark = w.pieces[route][piece]
+	}
+	return newTestPiece(piece, mark).Host(route).Version()
 }
 
 // newResource makes a resource that contains a mark.
@@ -175,7 +188,7 @@ func message(t resource.Type, name, mark string) proto.Message {
 	case resource.Listener:
 		return &listenerv3.Listener{Name: name, StatPrefix: mark, TrafficDirection: corev3.TrafficDirection(len(to) % 3)}
 	default:
-		return &routev3.RouteConfiguration{Name: name, InternalOnlyHeaders: []string{mark}}
+		return header(name, mark)
 	}
 }
 
@@ -212,9 +225,14 @@ func show(m proto.Message) string {
 		return m.Name + "=" + trim(value.Value)
 	case *listenerv3.Listener:
 		return m.Name + "=" + trim(m.StatPrefix)
+	case *routev3.VirtualHost:
+		return m.Name + "=" + trim(m.RequestHeadersToRemove[0])
 	case *routev3.RouteConfiguration:
+		if m.Vhds != nil {
+			return m.Name + "=" + trim(strings.Join(m.InternalOnlyHeaders, "")) + " apart"
+		}
 		if len(m.VirtualHosts) == 0 {
-			return m.Name + "=" + trim(m.InternalOnlyHeaders[0])
+			return m.Name + "=" + trim(strings.Join(m.InternalOnlyHeaders, ""))
 		}
 		var list []string
 		for _, v := range m.VirtualHosts {

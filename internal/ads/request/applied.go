@@ -89,5 +89,5 @@ func typed(text string) (t resource.Type, name string, ok bool) {
 	host, rest, _ := strings.Cut(text, "/")
 	message, name, _ := strings.Cut(rest, "/")
 	t, ok = resource.ParseType(host + "/" + message)
-	return t, name, ok && !t.PerProxy() && name != ""
+	return t, name, ok && t < resource.Types && name != ""
 }

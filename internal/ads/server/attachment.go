@@ -116,6 +116,8 @@ type Status struct {
 	// Alone is for how long the client's agent had no control plane before the stream, as it says; 0 if it had one, or does not say.
 	Alone time.Duration
 	Types protocol.Progress
+	// Split is set if route configurations are sent without their virtual hosts, which are resources of their own.
+	Split bool
 	// Wants are the types that are answered per proxy and that the client asked for.
 	Wants []protocol.WantStatus
 }

@@ -127,7 +127,7 @@ func (s *Stream) Status() Status {
 	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened, Alone: s.alone, Peer: s.Peer()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.Node, st.Types, st.Wants = s.node, s.core.Status(), s.core.Wants()
+	st.Node, st.Types, st.Wants, st.Split = s.node, s.core.Status(), s.core.Wants(), s.core.Split()
 	if s.attach != nil {
 		st.Attachment = s.attach.ID()
 	}
@@ -145,6 +145,13 @@ func (s *Stream) end(cause error) {
 
 // Caller returns who the client is; the zero Caller if that is not known.
 func (s *Stream) Caller() identity.Caller { return s.caller }
+
+// SplitRoutes makes the stream send virtual hosts as resources of their own if its client can have them. Mesh.Connect may call it before the first Update.
+func (s *Stream) SplitRoutes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.SplitRoutes()
+}
 
 // ID is the number of the stream.
 func (s *Stream) ID() uint64 { return s.id }

@@ -38,8 +38,10 @@ type coverage struct {
 	// had is, for clusters and listeners, whether the last part was acknowledged, and said when Envoy listed some that it has.
 	had  map[string]bool
 	said map[string]time.Time
-	// open are the names that Envoy has requested without an answer yet, by type.
+	// open are the names that Envoy has requested without an answer yet, by type. Of virtual hosts, they are the route configurations.
 	open map[string]map[string]bool
+	// hosts are the route configurations whose virtual hosts Envoy has received.
+	hosts map[string]bool
 	// lacks is set if Envoy has resources that the store does not have.
 	lacks bool
 	timer *time.Timer // nil if it does not run
@@ -48,7 +50,7 @@ type coverage struct {
 }
 
 func newCoverage(store *lastgood.Store) *coverage {
-	return &coverage{store: store, had: map[string]bool{}, said: map[string]time.Time{}, open: map[string]map[string]bool{routeURL: {}, extension.URL: {}}}
+	return &coverage{store: store, had: map[string]bool{}, said: map[string]time.Time{}, open: map[string]map[string]bool{routeURL: {}, hostURL: {}, extension.URL: {}}, hosts: map[string]bool{}}
 }
 
 // begin notes that Envoy requests all clusters or listeners, and which versions it has. If it has none, the resources of an earlier stream are
@@ -85,6 +87,10 @@ func (c *coverage) asked(typeURL string, names, gone []string) {
 	}
 	for _, name := range gone {
 		delete(open, name)
+		if typeURL == routeURL {
+			delete(c.open[hostURL], name)
+			delete(c.hosts, name)
+		}
 	}
 	c.await(settled)
 }
@@ -94,9 +100,24 @@ func (c *coverage) answered(typeURL string, names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range names {
+		if typeURL == hostURL {
+			name = routeOf(name)
+			c.hosts[name] = true
+		}
 		delete(c.open[typeURL], name)
 	}
 	c.await(settled)
+}
+
+// splits notes that Envoy has received route configurations whose virtual hosts follow.
+func (c *coverage) splits(names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		if !c.hosts[name] {
+			c.open[hostURL][name] = true
+		}
+	}
 }
 
 // acknowledged notes that Envoy has accepted a response of a type.
@@ -145,7 +166,7 @@ func (c *coverage) check() {
 			return
 		}
 	}
-	if len(c.open[routeURL])+len(c.open[extension.URL]) == 0 {
+	if len(c.open[routeURL])+len(c.open[hostURL])+len(c.open[extension.URL]) == 0 {
 		c.store.Finish(keptTypes()...)
 	}
 }

@@ -20,9 +20,11 @@ const deltaMethod = "DeltaAggregatedResources"
 type delta struct {
 	// asked are the types that Envoy has requested on this stream.
 	asked map[string]bool
-	// given are the resources of the answers of the relay, by their nonces, until Envoy has accepted or refused them. mu guards both.
+	// given are the resources of the answers of the relay, by their nonces, until Envoy has accepted or refused them. mu guards all.
 	mu    sync.Mutex
 	given map[string][]string
+	// hosts are the versions of the replayed virtual hosts, by name.
+	hosts map[string]string
 }
 
 // request implements dialect.
@@ -41,9 +43,14 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 		return nil, err
 	}
 	if names := q.GetResourceNamesUnsubscribe(); len(names) > 0 {
-		s.store.Forget(q.GetTypeUrl(), names...)
+		s.forget(q.GetTypeUrl(), names)
 	}
 	switch asks := first || len(q.GetResourceNamesSubscribe()) > 0; {
+	case q.GetTypeUrl() == hostURL:
+		if d.hostRequest(&q, first) {
+			changed, empty = true, false
+		}
+		empty = empty || s.up == nil
 	case s.up == nil && asks:
 		return nil, d.replay(s, &q, first)
 	case s.up != nil && first && !complete(s.store):
@@ -143,11 +150,14 @@ func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first b
 		list = s.store.Refused(q.GetTypeUrl()) // an Envoy without any of them would be ready
 	}
 	list = s.extensions.usable(q.GetTypeUrl(), list)
+	list, hosts, lacking := s.served(q.GetTypeUrl(), list)
+	missing = append(missing, lacking...)
 	has := func(name string) bool {
 		_, ok := q.GetInitialResourceVersions()[name]
 		return ok
 	}
 	list = slices.DeleteFunc(list, func(r *discoveryv3.Resource) bool { return has(r.GetName()) })
+	hosts = slices.DeleteFunc(hosts, func(of []*discoveryv3.Resource) bool { return has(routeOf(of[0].GetName())) })
 	missing = slices.DeleteFunc(missing, func(name string) bool { return s.up != nil || has(name) })
 	if len(list)+len(missing) == 0 && (s.up != nil || !first || len(q.GetInitialResourceVersions()) > 0) {
 		return nil // otherwise Envoy waits to hear that there is nothing
@@ -158,7 +168,10 @@ func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first b
 	for _, r := range list {
 		q.InitialResourceVersions[r.GetName()] = r.GetVersion()
 	}
-	return d.give(s, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: q.GetTypeUrl(), Resources: list, RemovedResources: missing})
+	if err := d.give(s, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: q.GetTypeUrl(), Resources: list, RemovedResources: missing}); err != nil {
+		return err
+	}
+	return d.giveHosts(s, hosts)
 }
 
 // asked returns the resources of the store that a request asks for. The first request of a type without names asks for everything, like a
@@ -204,6 +217,7 @@ func (d *delta) response(s *session, data []byte) (response, bool) {
 	}
 	return response{
 		typeURL: a.GetTypeUrl(), nonce: a.GetNonce(), names: names, more: divided(a.GetSystemVersionInfo()),
+		split:  splitNames(a.GetTypeUrl(), a.GetResources()),
 		accept: func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) },
 	}, true
 }

@@ -102,5 +102,5 @@ func (s *session) offers() error {
 
 // keptTypes are the types that are kept: Envoy does not serve without them. Secrets are not among them.
 func keptTypes() []string {
-	return []string{clusterURL, assignmentURL, listenerURL, routeURL, extension.URL}
+	return []string{clusterURL, assignmentURL, listenerURL, routeURL, hostURL, extension.URL}
 }

@@ -12,6 +12,8 @@
 // plane Envoy gets the other resources at once, and the refused one again, with growing pauses. A listener whose port another process has is
 // requested again in the same way.
 //
+// Virtual hosts that are resources of their own are kept, too, and sent together with their route configuration (hosts).
+//
 // The relay does the same between two streams that the control plane ends at once. As soon as the control plane can be reached, the relay
 // ends Envoy's stream. Envoy then opens another one and lists its resources itself.
 //

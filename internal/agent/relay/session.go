@@ -27,7 +27,7 @@ const localNonce = "last-known-good/"
 // kept reports whether a type is kept.
 func kept(typeURL string) bool {
 	switch typeURL {
-	case clusterURL, assignmentURL, listenerURL, routeURL, extension.URL:
+	case clusterURL, assignmentURL, listenerURL, routeURL, hostURL, extension.URL:
 		return true
 	}
 	return false
@@ -79,6 +79,8 @@ type response struct {
 	// names are the resources that it is about, and more is set if further parts of its type follow.
 	names []string
 	more  bool
+	// split are the route configurations in the split form among them.
+	split []string
 	// accept stores it when Envoy has acknowledged it.
 	accept func()
 }
@@ -213,6 +215,7 @@ func (s *session) pass(f *frame, data []byte) error {
 	}
 	if r, ok := s.dialect.response(s, data); ok {
 		s.pending[r.typeURL] = append(s.pending[r.typeURL], r)
+		s.covered.splits(r.split)
 		s.covered.answered(r.typeURL, r.names)
 		s.applied.sent(s.down.Context(), r.typeURL)
 	}

@@ -47,6 +47,10 @@ type Resource struct {
 	clusters []string
 	// pieces are the virtual hosts of a gathered RouteConfiguration.
 	pieces omap.Map[omap.Name, *Piece]
+	// tail continues head if a part of the content is shared with another resource: of a virtual host, everything behind its name.
+	tail []byte
+	// mark begins the version; empty for most resources.
+	mark string
 }
 
 // New encodes msg as the resource name of type t. The encoding is deterministic. It panics if msg cannot be encoded, for
@@ -130,11 +134,12 @@ func (r *Resource) frame(of body, tail int) (version []byte) {
 	url := r.typ.URL()
 	value := of.size() + tail
 	anyLen := sizeOfBytes(len(url)) + sizeOfBytes(value)
-	inner := sizeOfBytes(hex.EncodedLen(len(r.hash))) + sizeOfBytes(len(r.name)) + sizeOfBytes(anyLen)
+	length := len(r.mark) + hex.EncodedLen(len(r.hash))
+	inner := sizeOfBytes(length) + sizeOfBytes(len(r.name)) + sizeOfBytes(anyLen)
 	// The body is encoded into one allocation of the exact size, because resources are most of the heap.
 	b := make([]byte, 0, sizeOfBytes(inner)-tail)
 	b = appendLen(b, fieldResources, inner)
-	b = appendLen(b, fieldVersion, hex.EncodedLen(len(r.hash)))
+	b = append(appendLen(b, fieldVersion, length), r.mark...)
 	at := len(b)
 	b = append(b, make([]byte, hex.EncodedLen(len(r.hash)))...)
 	named := len(b)
@@ -173,14 +178,14 @@ func (r *Resource) Type() Type { return r.typ }
 // ContentHash is the hash of the resource's content.
 func (r *Resource) ContentHash() omap.Hash { return r.hash }
 
-// Version is the resource's version on the wire: its content hash in hex.
-func (r *Resource) Version() string { return hex.EncodeToString(r.hash[:]) }
+// Version is the resource's version on the wire: its content hash in hex, behind the mark of a split route configuration.
+func (r *Resource) Version() string { return r.mark + hex.EncodeToString(r.hash[:]) }
 
 // Hidden reports whether this is an entry that hides a lower layer's resource.
 func (r *Resource) Hidden() bool { return r.hidden }
 
 // Size is the number of bytes the resource takes in a delta response.
-func (r *Resource) Size() int { return len(r.head) + r.pieces.Size() }
+func (r *Resource) Size() int { return len(r.head) + len(r.tail) + r.pieces.Size() }
 
 // SizeSotW is the number of bytes the resource takes in a State-of-the-World response.
 func (r *Resource) SizeSotW() int { return r.Size() - r.any }
@@ -204,6 +209,9 @@ func (r *Resource) AppendSotW(dst [][]byte) [][]byte { return r.appendFrom(dst, 
 func (r *Resource) appendFrom(dst [][]byte, from int) [][]byte {
 	if len(r.head) > from {
 		dst = append(dst, r.head[from:])
+	}
+	if len(r.tail) > 0 {
+		dst = append(dst, r.tail)
 	}
 	if r.pieces.Len() == 0 {
 		return dst

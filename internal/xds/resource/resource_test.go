@@ -287,3 +287,42 @@ func TestTogether(t *testing.T) {
 		t.Errorf("an entry that masks has the domains %v", list)
 	}
 }
+
+// TestSplit: a split route configuration and its virtual hosts are what the whole one is, in parts, and names can be taken apart again.
+func TestSplit(t *testing.T) {
+	piece := PieceOf("a/b%:80", &routev3.VirtualHost{Name: "a/b%:80", Domains: []string{"a"}})
+	whole := NewRoute("80", &routev3.RouteConfiguration{Name: "80", InternalOnlyHeaders: []string{"x"}}, omap.Map[omap.Name, *Piece]{}.With(omap.Put(omap.Name(piece.Name()), piece)))
+	head, host := whole.Head(), piece.Host("80")
+	m, err := head.Proto()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := m.(*routev3.RouteConfiguration); r.GetName() != "80" || len(r.GetInternalOnlyHeaders()) != 1 || r.GetVhds().GetConfigSource().GetAds() == nil || len(r.GetVirtualHosts()) != 0 {
+		t.Errorf("the head is %v", r)
+	}
+	if !IsSplitVersion([]byte(head.Version())) || IsSplitVersion([]byte(whole.Version())) || !whole.IsHeadVersion([]byte(head.Version())) || whole.IsHeadVersion([]byte(whole.Version())) {
+		t.Errorf("versions: head %s, whole %s", head.Version(), whole.Version())
+	}
+	m, err = host.Proto()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := m.(*routev3.VirtualHost); v.GetName() != host.Name() || host.Name() != "80/a%2Fb%25:80" || len(v.GetDomains()) != 1 {
+		t.Errorf("the virtual host %s is %v", host.Name(), v)
+	}
+	if route, name := SplitHostName(host.Name()); route != "80" || name != piece.Name() {
+		t.Errorf("%s belongs to %q and is called %q", host.Name(), route, name)
+	}
+	var delta discoveryv3.DeltaDiscoveryResponse
+	if err := proto.Unmarshal(slices.Concat(slices.Concat(head.AppendDelta(nil)...), slices.Concat(host.AppendDelta(nil)...)), &delta); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range []*Resource{head, host} {
+		if got := delta.GetResources()[i]; got.GetName() != r.Name() || got.GetVersion() != r.Version() || got.GetResource().GetTypeUrl() != r.Type().URL() {
+			t.Errorf("the frame is %v", got)
+		}
+	}
+	if !piece.IsVersion([]byte(host.Version())) || piece.IsVersion([]byte(head.Version())) || UnknownPiece("a").HasContent() || whole.WithoutHeader().SameHeader(whole) {
+		t.Error("what is unknown counts as known")
+	}
+}

@@ -15,14 +15,16 @@ import (
 // fieldVirtualHosts is RouteConfiguration.virtual_hosts.
 const fieldVirtualHosts = 2
 
-// fieldDomains is VirtualHost.domains.
-const fieldDomains = 2
+// fieldHostName is VirtualHost.name, and fieldDomains VirtualHost.domains.
+const fieldHostName, fieldDomains = 1, 2
 
 // Piece is one virtual host of a gathered RouteConfiguration, encoded once with its tag and length.
 type Piece struct {
-	name   string
-	hash   omap.Hash
-	frame  []byte
+	name  string
+	hash  omap.Hash
+	frame []byte
+	// rest is the offset in frame behind the name of the virtual host, which is its first field.
+	rest   int
 	refs   []string
 	hidden bool
 }
@@ -34,7 +36,16 @@ func NewPiece(name string, vhost proto.Message, refs []string) *Piece {
 	at := len(frame)
 	frame = encoded{name, vhost, n}.appendTo(frame)
 	sorted := slices.Compact(slices.Sorted(slices.Values(refs)))
-	return &Piece{name: name, hash: omap.Sum([]byte("piece\x00"), frame[at:]), frame: frame, refs: sorted}
+	return &Piece{name: name, hash: omap.Sum([]byte("piece\x00"), frame[at:]), frame: frame, rest: at + nameLen(frame[at:]), refs: sorted}
+}
+
+// nameLen is the length of the field with the name at the beginning of an encoded virtual host; 0 if it has no name.
+func nameLen(body []byte) int {
+	field, kind, n := protowire.ConsumeTag(body)
+	if n < 0 || field != fieldHostName || kind != protowire.BytesType {
+		return 0
+	}
+	return n + protowire.ConsumeFieldValue(field, kind, body[n:])
 }
 
 // PieceOf encodes a virtual host and finds the clusters it routes to. It panics as New does.

@@ -28,12 +28,16 @@ const (
 const (
 	Extension Type = Types + iota
 	Secret
-	// AllTypes is the number of all types.
+	// AllTypes is the number of all types that clients ask for on their own.
 	AllTypes = Types + 2
 )
 
+// VirtualHost is the type of the virtual hosts of a split route configuration (VHDS). No class state contains it: the virtual hosts are the
+// pieces of the resources of type Route, and a client that has a split route configuration is sent its virtual hosts without asking.
+const VirtualHost Type = AllTypes
+
 // PerProxy reports whether the type is answered per proxy. Such resources are in no class state.
-func (t Type) PerProxy() bool { return t >= Types }
+func (t Type) PerProxy() bool { return t >= Types && t < AllTypes }
 
 const urlPrefix = "type.googleapis.com/"
 
@@ -60,6 +64,8 @@ func infoOf(t Type) typeInfo {
 		return typeInfo{urlPrefix + "envoy.config.core.v3.TypedExtensionConfig", "ECDS", "extension", false}
 	case Secret:
 		return typeInfo{urlPrefix + "envoy.extensions.transport_sockets.tls.v3.Secret", "SDS", "secret", false}
+	case VirtualHost:
+		return typeInfo{urlPrefix + "envoy.config.route.v3.VirtualHost", "VHDS", "virtual host", false}
 	}
 	return typeInfo{}
 }
@@ -67,10 +73,10 @@ func infoOf(t Type) typeInfo {
 // URL is the type URL on the wire.
 func (t Type) URL() string { return infoOf(t).url }
 
-// String is the usual short name: CDS, EDS, LDS, RDS, NDS, ECDS, SDS.
+// String is the usual short name: CDS, EDS, LDS, RDS, NDS, ECDS, SDS, VHDS.
 func (t Type) String() string { return infoOf(t).short }
 
-// Kind is the word for one resource of the type: cluster, endpoint, listener, route, name, extension, secret.
+// Kind is the word for one resource of the type: cluster, endpoint, listener, route, name, extension, secret, virtual host.
 func (t Type) Kind() string { return infoOf(t).kind }
 
 // Wildcard reports whether a client may subscribe to all resources of the type. A State-of-the-World response for such a
@@ -79,7 +85,7 @@ func (t Type) Wildcard() bool { return infoOf(t).wildcard }
 
 // ParseType finds the type of a type URL.
 func ParseType(url string) (Type, bool) {
-	for t := Type(0); t < AllTypes; t++ {
+	for t := Type(0); t <= VirtualHost; t++ {
 		if t.URL() == url {
 			return t, true
 		}

@@ -23,6 +23,12 @@ func Distinct(pins []Pin) bool {
 	return !slices.ContainsFunc(pins, func(p Pin) bool { return p.Type == resource.Route && p.Name != pins[0].Name })
 }
 
+// Head returns the pin of the head of a split route configuration, whatever its virtual hosts are. old is the route configuration before the
+// change; nil if the client had none.
+func Head(old, changed *resource.Resource) Pin {
+	return Pin{Type: resource.Route, Name: changed.Name(), Rejected: changed.HeadHash(), Held: old}
+}
+
 // ChangedContent lists the content of a changed resource that may be bad: the changed pieces of a route configuration, preferably the
 // pieces that the reason mentions, else the whole resource. old is the resource before the change; nil if the client had none.
 func ChangedContent(t resource.Type, old, changed *resource.Resource, reason Words) []Pin {
@@ -61,7 +67,7 @@ func ChangedContent(t resource.Type, old, changed *resource.Resource, reason Wor
 // that the piece routes to. For a whole route configuration any of its pieces is enough.
 func (p *Pin) MentionedIn(reason Words, r *resource.Resource) bool {
 	if p.Piece != "" {
-		return reason[p.Piece] || reason.hasAny(p.refs)
+		return reason[p.Piece] || reason[resource.HostName(p.Name, p.Piece)] || reason.hasAny(p.refs)
 	}
 	if reason[p.Name] {
 		return true

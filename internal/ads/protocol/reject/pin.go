@@ -59,7 +59,7 @@ func (k Key) In(s *resource.State) bool {
 // InResource reports whether the resource, which has the name of the pin, contains the rejected content.
 func (k Key) InResource(r *resource.Resource) bool {
 	if k.Piece == "" {
-		return r.ContentHash() == k.Rejected
+		return r.ContentHash() == k.Rejected || k.Type == resource.Route && r.HeadHash() == k.Rejected
 	}
 	p, ok := r.Pieces().Get(omap.Name(k.Piece))
 	return ok && p.ContentHash() == k.Rejected

@@ -1,29 +1,33 @@
-package protocol
+// Package memo caches results of pure functions while they are in use. Results are values of their keys alone, so nothing ever invalidates
+// them. It starts no goroutines.
+package memo
 
 import "sync"
 
-// memo caches results of pure functions while they are in use. It drops results that were not used between two calls of
+// Memo caches results of pure functions while they are in use. It drops results that were not used between two calls of
 // forget, and the older generation when the younger one reaches the limit. Streams that need the same key at the same time
 // compute it once.
-type memo[K comparable, V any] struct {
+type Memo[K comparable, V any] struct {
 	// limit is the largest number of results in the younger generation.
 	limit int
 
 	mu         sync.Mutex
-	young, old map[K]*memoCell[V]
+	young, old map[K]*entry[V]
 }
 
-type memoCell[V any] struct {
+type entry[V any] struct {
 	mu   sync.Mutex
 	done bool
 	v    V
 }
 
-func newMemo[K comparable, V any](limit int) *memo[K, V] {
-	return &memo[K, V]{limit: limit, young: map[K]*memoCell[V]{}}
+// New returns a Memo whose younger generation has at most limit results.
+func New[K comparable, V any](limit int) *Memo[K, V] {
+	return &Memo[K, V]{limit: limit, young: map[K]*entry[V]{}}
 }
 
-func (m *memo[K, V]) get(k K, compute func() V) V {
+// Get returns the result for a key, and computes it if it is not there.
+func (m *Memo[K, V]) Get(k K, compute func() V) V {
 	c := m.cell(k)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +39,7 @@ func (m *memo[K, V]) get(k K, compute func() V) V {
 	return c.v
 }
 
-func (m *memo[K, V]) cell(k K) *memoCell[V] {
+func (m *Memo[K, V]) cell(k K) *entry[V] {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c, ok := m.young[k]; ok {
@@ -43,7 +47,7 @@ func (m *memo[K, V]) cell(k K) *memoCell[V] {
 	}
 	c, ok := m.old[k]
 	if !ok {
-		c = &memoCell[V]{}
+		c = &entry[V]{}
 	}
 	if len(m.young) >= m.limit {
 		m.age()
@@ -52,22 +56,23 @@ func (m *memo[K, V]) cell(k K) *memoCell[V] {
 	return c
 }
 
-func (m *memo[K, V]) forget() {
+// Forget drops the results that were not used since the call before.
+func (m *Memo[K, V]) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.age()
 }
 
 // age drops the older generation and makes the younger one the older.
-func (m *memo[K, V]) age() {
+func (m *Memo[K, V]) age() {
 	if len(m.young) == 0 && len(m.old) == 0 {
 		return
 	}
-	m.old, m.young = m.young, map[K]*memoCell[V]{}
+	m.old, m.young = m.young, map[K]*entry[V]{}
 }
 
-// len is the number of cached results.
-func (m *memo[K, V]) len() int {
+// Len is the number of cached results.
+func (m *Memo[K, V]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := len(m.young)

@@ -1,0 +1,52 @@
+// Package claim reads which virtual hosts a reconnecting client says it has as resources of their own. It starts no goroutines.
+package claim
+
+import (
+	"github.com/pilotmesh/pilot/internal/ads/request"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// Claim is a virtual host that a reconnecting client has. Name is its name as a resource of its own.
+type Claim struct {
+	Name string
+	// piece is its name in the route configuration.
+	piece   string
+	version []byte
+}
+
+// All are the virtual hosts that a reconnecting client has, by route configuration.
+func All(q *request.Request) map[string][]Claim {
+	all := map[string][]Claim{}
+	if q == nil {
+		return all
+	}
+	for name, version := range q.Initial() {
+		route, piece := resource.SplitHostName(string(name))
+		all[route] = append(all[route], Claim{string(name), piece, version})
+	}
+	return all
+}
+
+// Had is what a client has of a route configuration. It is target itself if the client has all of it, and nothing else.
+func Had(target *resource.Resource, version []byte, has []Claim) *resource.Resource {
+	equal := 0
+	var puts []omap.Change[omap.Name, *resource.Piece]
+	for _, h := range has {
+		p, ok := target.Pieces().Get(omap.Name(h.piece))
+		if ok && p.IsVersion(h.version) {
+			equal++
+		} else {
+			p = resource.UnknownPiece(h.piece)
+		}
+		puts = append(puts, omap.Put(omap.Name(h.piece), p))
+	}
+	had := target
+	if equal != len(has) || equal != target.Pieces().Len() {
+		had = target.WithPieces(omap.Map[omap.Name, *resource.Piece]{}.With(puts...))
+	}
+	if !target.IsHeadVersion(version) {
+		had = had.WithoutHeader()
+	}
+	return had
+}
