@@ -43,6 +43,7 @@ func TestIstioMetrics(t *testing.T) {
 	m.Watch(busy{}, nil, NewBoard(nil))
 	m.WatchRegistries(func() []registry.Status { return nil })
 	m.Identity(func() *ca.Authority { return nil })
+	m.Webhooks()
 	have, seen := registered(m), map[string]bool{}
 	for _, one := range IstioMetrics() {
 		_, exists := have[one.Name]

@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// field is a node in the tree of the fields of a kind, which is parsed from supportedFields.
+// field is a node in the tree of the fields of a kind, which is parsed from supportedFields and its continuations.
 type field struct {
 	// listed is true if the field has its own line, so it has no children.
 	listed bool
@@ -28,7 +28,7 @@ type field struct {
 }
 
 // supported returns the trees of supportedFields by kind. Fields with the same shape share their children.
-var supported = sync.OnceValue(func() map[string]*field { return parseFields(supportedFields + supportedMeshFields) })
+var supported = sync.OnceValue(func() map[string]*field { return parseFields(supportedFields + supportedFilterFields + supportedMeshFields) })
 
 func parseFields(table string) map[string]*field {
 	kinds := map[string]*field{}

@@ -156,6 +156,10 @@ func (s *Server) inject(ctx context.Context, path string, q *admission.Admission
 		pod.Namespace = q.Namespace
 	}
 	injector := s.Injector()
+	if injector == nil && pod.Namespace == s.Control {
+		s.Observe(Skipped)
+		return allowed("the pod has no proxy: the settings of injection have not been read yet")
+	}
 	if injector == nil {
 		s.Observe(InjectionFailed)
 		return refused(http.StatusServiceUnavailable, "the settings of injection have not been read yet; the pod is tried again")
@@ -250,6 +254,7 @@ func (s *Server) validate(q *admission.AdmissionRequest) *admission.AdmissionRes
 	}
 	var mistakes, warnings []string
 	for _, d := range api.Decode("", q.Object.Raw) {
+		d.Check()
 		for _, p := range d.Problems {
 			text := p.Reason
 			if p.Field != "" {

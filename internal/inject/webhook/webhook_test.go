@@ -146,7 +146,7 @@ func TestInject(t *testing.T) {
 // TestValidate: mistakes refuse, remarks are warnings, and what goes away is never held.
 func TestValidate(t *testing.T) {
 	server, _ := started(t)
-	const policy = `{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: p, namespace: shop%s}, spec: {action: %s}}`
+	const policy = `{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: p, namespace: shop%s}, spec: {action: %s, rules: [{}]}}`
 	for _, c := range []struct{ operation, object, want string }{
 		{"CREATE", fmt.Sprintf(policy, "", "DENY"), ""},
 		{"UPDATE", fmt.Sprintf(policy, "", "DENIES"), "spec.action"},
@@ -155,6 +155,7 @@ func TestValidate(t *testing.T) {
 		{"CREATE", "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: v, namespace: shop}, spec: {hosts: [a.b], http: [{rout: []}]}}", "spec.http[0]"},
 		{"CREATE", "{apiVersion: telemetry.istio.io/v1, kind: Telemetry, metadata: {name: v, namespace: shop}, spec: {accessLogging: [{disabled: true}]}}", ""},
 		{"CREATE", "{apiVersion: v1, kind: ConfigMap, metadata: {name: v, namespace: shop}}", ""},
+		{"CREATE", "{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: v, namespace: shop}, spec: {ports: [{number: 80, name: http, protocol: HTTP}]}}", "spec.hosts"},
 	} {
 		a, _ := review(t, server, "/validate", c.operation, c.object)
 		if a.Allowed != (c.want == "") || !a.Allowed && !strings.Contains(a.Result.Message, c.want) {
@@ -199,5 +200,17 @@ func TestPanic(t *testing.T) {
 	a := contained(&admission.AdmissionRequest{}, func(*admission.AdmissionRequest) *admission.AdmissionResponse { panic("broken") })
 	if a.Allowed || !strings.Contains(a.Result.Message, "broken") {
 		t.Error(a)
+	}
+}
+
+// TestNotReady: while the settings of injection are unknown, pods wait, but those of the control plane do not: it might be the one that reads them.
+func TestNotReady(t *testing.T) {
+	s := &Server{Injector: func() *inject.Injector { return nil }, Control: "istio-system", Observe: func(Event) {}, Log: slog.New(slog.DiscardHandler)}
+	for namespace, want := range map[string]bool{"shop": false, "istio-system": true} {
+		q := &admission.AdmissionRequest{Operation: admission.Create, Namespace: namespace}
+		q.Object.Raw = []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}`)
+		if a := s.inject(t.Context(), "/inject", q); a.Allowed != want || len(a.Patch) > 0 {
+			t.Errorf("a pod of %s: %+v", namespace, a)
+		}
 	}
 }

@@ -83,8 +83,8 @@ func TestUnsupportedKinds(t *testing.T) {
 		server.put(class)
 		r.wants("a kind that is not defined", filters+"1, shop/b")
 		define(t, server, "gatewayclasses.gateway.networking.k8s.io")
-		r.wants("a kind without namespaces", filters+"1, shop/b",
-			"cluster Kubernetes: warning: GatewayClass is not supported yet: ignored; objects of gatewayclasses.gateway.networking.k8s.io: 1, istio")
+		r.wants("a kind without namespaces",
+			"cluster Kubernetes: warning: GatewayClass is not supported yet: ignored; objects of gatewayclasses.gateway.networking.k8s.io: 1, istio", filters+"1, shop/b")
 		server.remove("CustomResourceDefinition", "gatewayclasses.gateway.networking.k8s.io")
 		r.wants("the definition is gone", filters+"1, shop/b")
 		server.remove("ProxyConfig", "shop/b")

@@ -126,7 +126,9 @@ func indexOf[K comparable](of query.Collection[K, *resource.Resource]) func(g *q
 				add(omap.Name(h), omap.Name(v.Name()))
 			}
 		})
-		return func(r *query.Reader, k any, handle omap.Name) omap.Map[omap.Name, omap.Unit] { return groups.Group(r, k.(K), handle) }
+		return func(r *query.Reader, k any, handle omap.Name) omap.Map[omap.Name, omap.Unit] {
+			return groups.Group(r, k.(K), handle)
+		}
 	}
 }
 
