@@ -227,7 +227,10 @@ func (b *bed) want(state string, lines ...string) {
 			b.Logf("in force are\n%s\nwanted\n%s\n%+v", b.show(), text, b.source.Statuses())
 		}
 	}()
-	until(b.T, "what is in force", func() bool { return b.show() == text && b.source.Statuses()[0].State == state })
+	until(b.T, "the services in force", func() bool {
+		list := b.source.Statuses() // empty until the file is read
+		return len(list) == 1 && list[0].State == state && b.show() == text
+	})
 }
 
 // TestConsul: what is registered is in force, and what changes; a server that is killed takes nothing along, and one that comes back without its data
