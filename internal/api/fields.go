@@ -28,7 +28,9 @@ type field struct {
 }
 
 // supported returns the trees of supportedFields by kind. Fields with the same shape share their children.
-var supported = sync.OnceValue(func() map[string]*field { return parseFields(supportedFields + supportedFilterFields + supportedMeshFields) })
+var supported = sync.OnceValue(func() map[string]*field {
+	return parseFields(supportedFields + supportedFilterFields + supportedMeshFields)
+})
 
 func parseFields(table string) map[string]*field {
 	kinds := map[string]*field{}
