@@ -92,7 +92,7 @@ type twin struct {
 	all func(r *query.Reader, k any) Map
 	one query.Layers[any, omap.Name, *resource.Resource]
 	// byHandle lists the resources by what patches select them by; nil for a layer with few resources.
-	byHandle handles
+	byHandle query.Groups[any, omap.Name, omap.Name]
 	// outcome is a patched resource, with what became of each patch.
 	outcome query.Query[patchedName, []*outcome]
 	// patched are the patched resources. effects are what became of patches, with the resources concerned.
@@ -102,15 +102,12 @@ type twin struct {
 	hosts patchedHosts
 }
 
-// handles yields the names of the resources of a layer that patches select by a handle.
-type handles func(r *query.Reader, k any, handle omap.Name) omap.Map[omap.Name, omap.Unit]
-
 // layerSource is the layer of a twin.
 type layerSource struct {
 	name string
 	all  func(r *query.Reader, k any) Map
-	// index defines handles of the layer; nil if the layer is made by one cell.
-	index func(g *query.Graph, name string, t resource.Type) handles
+	// collection is the same as a collection; nil if the layer is made by one cell.
+	collection query.Collection[any, *resource.Resource]
 }
 
 // sourceOf is a layer whose resources are those of a key.
@@ -118,27 +115,31 @@ func sourceOf[K comparable](name string, all func(r *query.Reader, k K) Map) lay
 	return layerSource{name: name, all: func(r *query.Reader, k any) Map { return all(r, k.(K)) }}
 }
 
-// indexOf returns how handles of a layer are defined.
-func indexOf[K comparable](of query.Collection[K, *resource.Resource]) func(g *query.Graph, name string, t resource.Type) handles {
-	return func(g *query.Graph, name string, t resource.Type) handles {
-		groups := query.GroupBy(g, name, of, func(v *resource.Resource, add func(omap.Name, omap.Name)) {
-			if h := handleOf(t, v.Name()); h != "" {
-				add(omap.Name(h), omap.Name(v.Name()))
-			}
-		})
-		return func(r *query.Reader, k any, handle omap.Name) omap.Map[omap.Name, omap.Unit] {
-			return groups.Group(r, k.(K), handle)
-		}
-	}
+// untyped is a collection whose keys have no type.
+type untyped[K comparable] struct {
+	of query.Collection[K, *resource.Resource]
 }
+
+// Get implements query.Collection.
+func (u untyped[K]) Get(r *query.Reader, k any) Map { return u.of.Get(r, k.(K)) }
+
+// Observe implements query.Collection.
+func (u untyped[K]) Observe(k any, fn func(Map)) (release func()) { return u.of.Observe(k.(K), fn) }
+
+// Element implements query.Collection.
+func (u untyped[K]) Element(k any, name omap.Name) (query.ID, bool) { return u.of.Element(k.(K), name) }
 
 // defineTwin defines the queries for the patched resources of a layer.
 func defineTwin(g *query.Graph, p *patches, of patchable, source layerSource) *twin {
 	name := "patched " + of.typ.Kind() + ", " + source.name
 	t := &twin{patchable: of, patches: p, all: source.all}
 	t.one = query.DefineLayers(g, name+".source", func(r *query.Reader, k any) []Map { return []Map{source.all(r, k)} })
-	if source.index != nil {
-		t.byHandle = source.index(g, name+".handles", of.typ)
+	if source.collection != nil {
+		t.byHandle = query.GroupBy(g, name+".handles", source.collection, func(v *resource.Resource, add func(omap.Name, omap.Name)) {
+			if h := handleOf(of.typ, v.Name()); h != "" {
+				add(omap.Name(h), omap.Name(v.Name()))
+			}
+		})
 	}
 	if of.typ == resource.Route {
 		t.hosts = definePatchedHosts(g, t, name)
@@ -186,7 +187,7 @@ func (t *twin) candidates(r *query.Reader, k patchedKey) Map {
 		case by.Handle == "":
 			return all
 		default:
-			for n := range t.byHandle(r, k.layer, omap.Name(by.Handle)).All() {
+			for n := range t.byHandle.Group(r, k.layer, omap.Name(by.Handle)).All() {
 				names[n] = true
 			}
 		}

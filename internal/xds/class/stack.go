@@ -114,7 +114,7 @@ func fromElements[K comparable](name string, shared Sharing, q query.Collection[
 		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
 		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
 			source := sourceOf(name, q.Get)
-			source.index = indexOf(q)
+			source.collection = untyped[K]{q}
 			return defineTwin(g, p, of, source).layerFor(name, shared, key.untyped())
 		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
