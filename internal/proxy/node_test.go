@@ -25,16 +25,17 @@ func metadata(t *testing.T, text string) *structpb.Struct {
 }
 
 func TestParse(t *testing.T) {
-	p, err := Parse(Node{ID: webID, Extensions: []string{"b", "a", "b"}, Metadata: metadata(t, `{
+	node := metadata(t, `{
 		"LABELS": {"app": "web"}, "CLUSTER_ID": "c1", "INTERCEPTION_MODE": "none", "INSTANCE_IPS": "10.1.1.1,fd00::1",
-		"ISTIO_VERSION": "1.30.0", "IDLE_TIMEOUT": "7s", "SOMETHING": [1, {"else": true}]}`)})
+		"ISTIO_VERSION": "1.30.0", "IDLE_TIMEOUT": "7s", "SOMETHING": [1, {"else": true}]}`)
+	p, err := Parse(Node{ID: webID, Extensions: []string{"b", "a", "b"}, Metadata: node})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &Proxy{
 		ID: webID, Role: Sidecar, Addresses: []string{"10.1.1.1", "fd00::1"}, Name: "web-0.v2", Namespace: "shop",
 		Domain: "shop.svc.cluster.local", Labels: mesh.LabelsOf(map[string]string{"app": "web"}), ClusterID: "c1", Mode: None, Idle: 7 * time.Second,
-		Version: "1.30.0", Extensions: []string{"a", "b"},
+		Version: "1.30.0", Extensions: []string{"a", "b"}, Metadata: node,
 	}
 	if !p.Equal(want) {
 		t.Errorf("got %+v, want %+v", p, want)
