@@ -1,6 +1,6 @@
 package api
 
-// supportedFilterFields continues supportedFields with the kinds that change messages of Envoy, or add to what it reports.
+// supportedFilterFields continues supportedFields with the kinds that patch messages of Envoy or configure its logs, traces and metrics.
 const supportedFilterFields = `
 EnvoyFilter
 	workloadSelector.labels

@@ -2,7 +2,7 @@ package run
 
 import "runtime/debug"
 
-// Pace is a value of GOGC: how far the heap grows beyond what is in use until the garbage collector runs, in percent.
+// Pace is a value of GOGC: the growth of the heap, in percent of the live heap, after which the garbage collector runs.
 type Pace int
 
 const (

@@ -203,7 +203,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// TestNotReady: while the settings of injection are unknown, pods wait, but those of the control plane do not: it might be the one that reads them.
+// TestNotReady: while the settings of injection are unknown, pods wait. Pods of the control plane do not, because the control plane reads these settings.
 func TestNotReady(t *testing.T) {
 	s := &Server{Injector: func() *inject.Injector { return nil }, Control: "istio-system", Observe: func(Event) {}, Log: slog.New(slog.DiscardHandler)}
 	for namespace, want := range map[string]bool{"shop": false, "istio-system": true} {

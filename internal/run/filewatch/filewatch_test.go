@@ -102,7 +102,7 @@ func TestSettle(t *testing.T) {
 		}
 	}()
 	<-w.Changed()
-	w.Settle(t.Context()) // returns although the writes go on
+	w.Settle(t.Context()) // returns although the file is still written
 	cancel()
 	<-written
 }

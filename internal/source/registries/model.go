@@ -64,11 +64,11 @@ type Service struct {
 	Unread []Remark
 }
 
-// Remark is what is wrong with a part of a registry.
+// Remark is a mistake in a part of a registry.
 type Remark struct {
 	// Place is where the part is in the registry.
 	Place string
-	// Reason explains what is wrong, and what to do.
+	// Reason names the mistake and the remedy.
 	Reason string
 }
 
@@ -95,5 +95,5 @@ type Reader interface {
 	Run(ctx context.Context, to Listener)
 }
 
-// Factory makes the reader of an entry. An error names what is wrong with the entry.
+// Factory makes the reader of an entry. An error names the mistake in the entry.
 type Factory func(e Entry, a Access, log *slog.Logger) (Reader, error)
