@@ -70,7 +70,7 @@ cluster: tools-cluster ## A real Kubernetes on this machine, until Ctrl-C; needs
 test-cluster: go ## Only the tests of that cluster, which are a part of make test as well
 	@go -C test run ./suite cluster
 
-check: go ## The fast part of the tests (under two minutes)
+check: go ## The fast part of the tests (some minutes)
 	@go -C test run ./suite check
 
 test: tools namespaces ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demos
