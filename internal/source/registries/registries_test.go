@@ -55,6 +55,13 @@ func (t *table) Apply(b source.Batch) {
 	}
 }
 
+// complete reports whether the source has sent all that it had at its start.
+func (t *table) complete() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.synced
+}
+
 // show returns the endpoints that get traffic as "host:port address …", one service a line.
 func (t *table) show() string {
 	t.mu.Lock()
@@ -251,12 +258,12 @@ func TestReady(t *testing.T) {
 		<-b.listeners
 		wait(2 * time.Second)
 		synctest.Wait()
-		if b.synced {
+		if b.complete() {
 			t.Error("the source is complete before the registry was listed")
 		}
 		wait(2 * time.Second)
 		synctest.Wait()
-		if !b.synced {
+		if !b.complete() {
 			t.Error("the source waits for the registry for ever")
 		}
 		b.state(registry.Connecting)

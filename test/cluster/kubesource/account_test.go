@@ -51,8 +51,13 @@ var writes = map[string]string{
 	"configmaps/pilot-policies-3":   "update",
 	"secrets":                       "create", // in its own namespace only
 	"secrets/istio-ca-secret":       "update",
-	"tokenreviews":                  "create", // which is a question, too
-	"subjectaccessreviews":          "create", // and so is this
+	// The roots by which API servers check the webhooks, in the two configurations of webhooks that are the control plane's.
+	"mutatingwebhookconfigurations/istio-sidecar-injector":   "patch",
+	"mutatingwebhookconfigurations/istio-istio-system":       "patch",
+	"validatingwebhookconfigurations/istio-sidecar-injector": "patch",
+	"validatingwebhookconfigurations/istio-istio-system":     "patch",
+	"tokenreviews":         "create", // which is a question, too
+	"subjectaccessreviews": "create", // and so is this
 }
 
 // TestAccountWritesLittle checks that the control plane's account may write only the listed resources, and reads no more than it needs.

@@ -18,7 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/test/exam/pki"
 )
 
-// workloads are workloads for HTTP in namespaces of their own, each with the objects of a configuration, in which NS is the namespace. One
+// workloads are workloads for HTTP in namespaces of their own, each with the objects of a configuration, whose namespace is NS. One
 // real Envoy is in front of them.
 func workloads(t *testing.T, keys *pki.Material, configs ...string) ([]*subject, *client) {
 	t.Helper()
@@ -32,7 +32,7 @@ func workloads(t *testing.T, keys *pki.Material, configs ...string) ([]*subject,
 		s.config = document("ServiceEntry", s.namespace, "w", nil, object{
 			"hosts": []string{"w." + s.namespace + ".test"}, "resolution": "STATIC", "location": "MESH_INTERNAL", "endpoints": []object{{"address": s.address.String()}},
 			"ports": []object{{"number": httpPort, "name": "http", "protocol": "HTTP"}},
-		}) + strings.ReplaceAll(config, "NS", s.namespace)
+		}) + strings.ReplaceAll(config, `"namespace":"NS"`, fmt.Sprintf(`"namespace":%q`, s.namespace))
 		text += s.config
 		subjects = append(subjects, s)
 	}
