@@ -190,6 +190,7 @@ func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, 
 		}
 		return errEnvoyEnded
 	}})
+	group.Add(run.Actor{Name: "memory", Run: func(ctx context.Context) error { return run.FreeAfter(ctx, supervisor.Ready(), settled) }})
 	group.Add(signals(h.Stop, supervisor.End, log))
 	if settings != nil {
 		group.Add(run.Actor{Name: "settings", Run: func(ctx context.Context) error { return settings.run(ctx, h.Reload) }})
@@ -204,6 +205,9 @@ func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, 
 	}
 	return err
 }
+
+// settled is the time from which on the agent has little to do once Envoy is ready: the last known good configuration is on disk.
+const settled = 2 * time.Second
 
 // The parts of the agent's log. Their levels are set apart from each other.
 const (

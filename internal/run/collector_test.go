@@ -1,8 +1,12 @@
 package run
 
 import (
+	"context"
+	"runtime"
 	"runtime/debug"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestPaceCollector: GOGC of the environment overrides the pace.
@@ -17,4 +21,39 @@ func TestPaceCollector(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFreeAfter: memory is returned once, after the start and not before, and the function returns only at the end of its context.
+func TestFreeAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		started, ended := make(chan struct{}), make(chan error)
+		before := collections()
+		go func() { ended <- FreeAfter(ctx, started, time.Second) }()
+		time.Sleep(time.Hour)
+		if n := collections() - before; n != 0 {
+			t.Errorf("%d collections before the start", n)
+		}
+		close(started)
+		time.Sleep(time.Hour)
+		if n := collections() - before; n != 1 {
+			t.Errorf("%d collections after the start, want 1", n)
+		}
+		select {
+		case err := <-ended:
+			t.Errorf("it ended before its context: %v", err)
+		default:
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// collections returns the number of collections that the program has asked for.
+func collections() uint32 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.NumForcedGC
 }

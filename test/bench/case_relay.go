@@ -38,12 +38,14 @@ func relayed(b *bench) error {
 		return err
 	}
 	defer d.Stop()
+	began := time.Now()
 	direct, err := testbed.StartEnvoy(b.ctx, p.agent.Envoy, p.dir, testbed.Node{Name: "direct", Namespace: "shop", IP: "127.1.0.1", Discovery: d.GRPC})
 	if err != nil {
 		return err
 	}
 	defer direct.Stop()
-	began := time.Now()
+	alone := time.Since(began)
+	began = time.Now()
 	node := testbed.Node{Name: "relayed", Namespace: "shop", IP: "127.1.0.2", Discovery: d.GRPC}
 	a, err := testbed.StartAgent(p.agent, p.dir, node)
 	if err != nil {
@@ -53,7 +55,10 @@ func relayed(b *bench) error {
 	if err := a.AwaitReady(b.ctx); err != nil {
 		return err
 	}
-	b.record("relay-1k/ready", time.Since(began).Seconds())
+	ready := time.Since(began)
+	b.record("relay-1k/ready", ready.Seconds())
+	b.record("relay-1k/direct-ready", alone.Seconds())
+	b.record("relay-1k/ready-ratio", ready.Seconds()/alone.Seconds())
 	if err := b.pause(3 * time.Second); err != nil { // for Envoy, and for the file of the last known good configuration
 		return err
 	}

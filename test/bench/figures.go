@@ -124,6 +124,8 @@ func agentFigures() []figure {
 		watched("certificates/idle-with-streams", "% of a core", 0),
 
 		atMost(1, "relay-1k/ready", "s", 0),
+		atMost(1.25, "relay-1k/ready-ratio", "times", 0),
+		watched("relay-1k/direct-ready", "s", 0),
 		atMost(40, "relay-1k/memory", "MB", 0),
 		atMost(1, "relay-1k/adds-p99", "ms", 0),
 		watched("relay-1k/adds-p50", "ms", 0),
