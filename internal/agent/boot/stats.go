@@ -99,6 +99,11 @@ func hasPrefix(prefix string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}}
 }
 
+// standardTags are tags of Envoy by their own names and without a regex, because Envoy searches only the names that contain "_rq_" for its own
+// regexes, but all names for the regexes of a bootstrap. With regexes for these two, Envoy's start with 1,000 clusters takes three times as long.
+// Source: well_known_names.cc and tag_extractor_impl.cc of Envoy.
+var standardTags = []string{"envoy.response_code", "envoy.response_code_class"}
+
 // statsConfig extracts tags from the names of statistics. The names of clusters and listeners from the control plane contain
 // dots and end with a semicolon; other names have neither.
 func (s Stats) statsConfig() *metricsv3.StatsConfig {
@@ -109,12 +114,13 @@ func (s Stats) statsConfig() *metricsv3.StatsConfig {
 		{"tcp_prefix", `^tcp\.(([^;.|]+|[^;]+);?\.)`},
 		{"listener_address", `^listener\.(([0-9a-fA-F_.\[\]]+_\d+)\.)`},
 		{"http_conn_manager_listener_prefix", `^listener\..*?\.http\.(([^.;]+(?:\.\d+)*(?:_\d+)?);?\.)`},
-		{"response_code", `_rq(_(\d{3}))$`},
-		{"response_code_class", `_rq(_(\dxx))$`},
 	} {
 		config.StatsTags = append(config.StatsTags, &metricsv3.TagSpecifier{
 			TagName: t.name, TagValue: &metricsv3.TagSpecifier_Regex{Regex: t.regex},
 		})
+	}
+	for _, name := range standardTags {
+		config.StatsTags = append(config.StatsTags, &metricsv3.TagSpecifier{TagName: name})
 	}
 	return config
 }
