@@ -130,7 +130,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		p.Idle = d
 	}
 	p.NoCertificate = certificates == noCertificates
-	p.HTTP10, p.DNS, p.Unprivileged, p.SplitRoutes = isTrue(http10), isTrue(dns), isTrue(unprivileged), isTrue(split)
+	p.HTTP10, p.DNS, p.Unprivileged, p.SplitRoutes = isTrue(http10), isTrue(dns), isTrue(unprivileged), split == "" || isTrue(split)
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err

@@ -35,10 +35,20 @@ func TestParse(t *testing.T) {
 	want := &Proxy{
 		ID: webID, Role: Sidecar, Addresses: []string{"10.1.1.1", "fd00::1"}, Name: "web-0.v2", Namespace: "shop",
 		Domain: "shop.svc.cluster.local", Labels: mesh.LabelsOf(map[string]string{"app": "web"}), ClusterID: "c1", Mode: None, Idle: 7 * time.Second,
-		Version: "1.30.0", Extensions: []string{"a", "b"}, Metadata: node,
+		Version: "1.30.0", Extensions: []string{"a", "b"}, Metadata: node, SplitRoutes: true,
 	}
 	if !p.Equal(want) {
 		t.Errorf("got %+v, want %+v", p, want)
+	}
+}
+
+// TestSplitRoutes: a proxy gets virtual hosts as resources of their own unless it says that it does not want them.
+func TestSplitRoutes(t *testing.T) {
+	for text, want := range map[string]bool{`{}`: true, `{"VHDS": "true"}`: true, `{"VHDS": "false"}`: false, `{"VHDS": "0"}`: false} {
+		p, err := Parse(Node{ID: webID, Metadata: metadata(t, text)})
+		if err != nil || p.SplitRoutes != want {
+			t.Errorf("with %s: %t, %v; want %t", text, p.SplitRoutes, err, want)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ type Proxy struct {
 	Locality  mesh.Locality
 	// HTTP10 is true if clients and the application may use HTTP/1.0.
 	HTTP10 bool
-	// SplitRoutes is true if the proxy asks for virtual hosts as resources of their own (VHDS).
+	// SplitRoutes is true if the proxy may get virtual hosts as resources of their own (VHDS): unless its metadata says VHDS: "false".
 	SplitRoutes bool
 	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration

@@ -30,12 +30,12 @@ func TestFreeAfter(t *testing.T) {
 		started, ended := make(chan struct{}), make(chan error)
 		before := collections()
 		go func() { ended <- FreeAfter(ctx, started, time.Second) }()
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		if n := collections() - before; n != 0 {
 			t.Errorf("%d collections before the start", n)
 		}
 		close(started)
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		if n := collections() - before; n != 1 {
 			t.Errorf("%d collections after the start, want 1", n)
 		}

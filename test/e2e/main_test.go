@@ -298,8 +298,9 @@ func (s service) weights(weights ...int) string {
 
 // variants runs a test with an Envoy that speaks delta and with one that speaks State-of-the-World.
 func variants(t *testing.T, test func(t *testing.T, node testbed.Node)) {
-	for _, sotw := range []bool{false, true} {
-		node := testbed.Node{Name: "client", Namespace: "shop", SotW: sotw}
+	for _, form := range []testbed.Node{{}, {Metadata: map[string]any{"VHDS": "false"}}, {SotW: true}} {
+		node := form
+		node.Name, node.Namespace = "client", "shop"
 		t.Run(node.Variant(), func(t *testing.T) { test(t, node) })
 	}
 }

@@ -39,7 +39,7 @@ func (b *bed) edit(envoys []*testbed.Envoy, s service, weight int) time.Duration
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
-	match := fmt.Sprintf(`\.rds\.%d\.update_success$`, s.port)
+	match := fmt.Sprintf(`\b(rds|vhds)\.%d\.update_success$`, s.port)
 	before := make([]int64, len(envoys))
 	for i, e := range envoys {
 		n, err := e.Sum(ctx, match)

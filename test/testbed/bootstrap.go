@@ -23,10 +23,14 @@ type Node struct {
 	MaxRegex int
 }
 
-// Variant names the protocol variant, for the names of tests.
+// Variant names the protocol variant, for the names of tests: sotw, or delta with virtual hosts as resources of their own, or whole, which
+// is delta without.
 func (n Node) Variant() string {
 	if n.SotW {
 		return "sotw"
+	}
+	if n.Metadata["VHDS"] == "false" {
+		return "whole"
 	}
 	return "delta"
 }
