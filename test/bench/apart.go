@@ -24,6 +24,7 @@ type apartTask struct {
 	Arrivals  *arrivalsTask
 	Residents *residentsTask
 	Hostile   *hostileTask
+	Fleet     *fleetTask
 }
 
 // process is this program once more, with a task.
@@ -103,6 +104,8 @@ func runApart(ctx context.Context, task string) error {
 		return t.Residents.run(ctx, os.Stdin, os.Stdout)
 	case t.Hostile != nil:
 		return t.Hostile.run(ctx, os.Stdin, os.Stdout)
+	case t.Fleet != nil:
+		return t.Fleet.run(ctx, os.Stdin, os.Stdout)
 	}
 	return errors.New(apartEnv + " names no task")
 }

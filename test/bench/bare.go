@@ -14,7 +14,7 @@ import (
 // recording has the messages that a stream was sent, by type, as they were on the wire.
 type recording struct {
 	mu       sync.Mutex
-	messages [resource.Types][][]byte
+	messages [types][][]byte
 }
 
 func (r *recording) add(t resource.Type, message []byte) {

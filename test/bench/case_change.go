@@ -136,6 +136,31 @@ func (b *bench) routesSmall() error {
 	return b.distribution(name, m, m.fleet, routeChange(), b.reps(5), 3, second, megabyte)
 }
 
+// hostsSmall is routesSmall for clients that get virtual hosts as resources of their own.
+func (b *bench) hostsSmall() error {
+	size := b.smallSize()
+	size.split = true
+	m, err := b.settled(b.sizes.small, size)
+	if err != nil {
+		return err
+	}
+	for name, c := range map[string]change{"virtualhost-1k": routeChange(), "virtualhost-add-1k": serviceAdded(), "virtualhost-remove-1k": serviceRemoved()} {
+		if err := b.distribution(name, m, m.fleet, c, b.reps(5), b.reps(20), millisecond, kilobyte*float64(size.streams)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hostsLarge is routesLarge for such clients.
+func (b *bench) hostsLarge() error {
+	m, err := b.settled(b.sizes.large, fleetSize{streams: wide, conns: wide, variant: delta, split: true})
+	if err != nil {
+		return err
+	}
+	return b.distribution("virtualhost-10k", m, m.fleet, routeChange(), b.reps(5), b.reps(20), millisecond, kilobyte*wide)
+}
+
 func (b *bench) routesLarge() error {
 	const name = "virtualservice-10k"
 	if err := b.kernel(name, b.world(b.sizes.large), routeChange()); err != nil {

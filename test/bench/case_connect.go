@@ -70,7 +70,7 @@ func (b *bench) comeCold(name, figure, addr string, size fleetSize, scripts []*s
 // versions collects the resource versions that the clients of a fleet have, by class.
 type versions struct {
 	mu sync.Mutex
-	by map[*script]*[resource.Types]map[string]string
+	by map[*script]*[types]map[string]string
 }
 
 func (v *versions) watch(s *stream, t resource.Type, list []named) {
@@ -78,7 +78,7 @@ func (v *versions) watch(s *stream, t resource.Type, list []named) {
 	defer v.mu.Unlock()
 	of := v.by[s.script]
 	if of == nil {
-		of = new([resource.Types]map[string]string)
+		of = new([types]map[string]string)
 		v.by[s.script] = of
 	}
 	if of[t] == nil {
@@ -91,21 +91,29 @@ func (v *versions) watch(s *stream, t resource.Type, list []named) {
 
 // reconnect restarts the server under clients that name the versions they have. They are back in sync when they have
 // a change made after the restart.
-func reconnect(b *bench) error {
+func reconnect(b *bench) error { return b.reconnect("reconnect-1k", b.smallSize()) }
+
+// reconnectHosts is the same for clients that have virtual hosts as resources of their own.
+func reconnectHosts(b *bench) error {
+	size := b.smallSize()
+	size.split = true
+	return b.reconnect("virtualhost-reconnect-1k", size)
+}
+
+func (b *bench) reconnect(name string, size fleetSize) error {
 	b.release()
 	scripts, err := b.learned(b.sizes.small, 0, wide)
 	if err != nil {
 		return err
 	}
 	w := b.world(b.sizes.small)
-	cold, err := b.rememberVersions(w, scripts)
+	cold, err := b.rememberVersions(w, scripts, size.split)
 	if err != nil {
 		return err
 	}
-	size := b.smallSize()
 	size.reconnect = true
 	for range b.reps(5) {
-		if err := b.restart(w, scripts, size, cold); err != nil {
+		if err := b.restart(name, w, scripts, size, cold); err != nil {
 			return err
 		}
 	}
@@ -114,14 +122,14 @@ func reconnect(b *bench) error {
 
 // rememberVersions lets the scripts know the versions they have, and returns the bytes that a cold stream of each takes
 // on average.
-func (b *bench) rememberVersions(w *world, scripts []*script) (float64, error) {
+func (b *bench) rememberVersions(w *world, scripts []*script, split bool) (float64, error) {
 	p, err := serve(w)
 	if err != nil {
 		return 0, err
 	}
 	defer p.close()
-	known := &versions{by: make(map[*script]*[resource.Types]map[string]string)}
-	f, err := connectWatched(p.addr, fleetSize{streams: len(scripts), conns: len(scripts), variant: delta}, scripts, known.watch)
+	known := &versions{by: make(map[*script]*[types]map[string]string)}
+	f, err := connectWatched(p.addr, fleetSize{streams: len(scripts), conns: len(scripts), variant: delta, split: split}, scripts, known.watch)
 	if err != nil {
 		return 0, err
 	}
@@ -137,7 +145,7 @@ func (b *bench) rememberVersions(w *world, scripts []*script) (float64, error) {
 	return float64(f.totals().bytes) / float64(len(scripts)), nil
 }
 
-func (b *bench) restart(w *world, scripts []*script, size fleetSize, cold float64) error {
+func (b *bench) restart(name string, w *world, scripts []*script, size fleetSize, cold float64) error {
 	p, err := serve(w)
 	if err != nil {
 		return err
@@ -146,10 +154,10 @@ func (b *bench) restart(w *world, scripts []*script, size fleetSize, cold float6
 	if err := b.calm(); err != nil {
 		return err
 	}
-	return b.profiled("reconnect-1k", func() error { return b.comeBack(p, w, scripts, size, cold) })
+	return b.profiled(name, func() error { return b.comeBack(name, p, w, scripts, size, cold) })
 }
 
-func (b *bench) comeBack(p *plane, w *world, scripts []*script, size fleetSize, cold float64) error {
+func (b *bench) comeBack(name string, p *plane, w *world, scripts []*script, size fleetSize, cold float64) error {
 	begin, used := time.Now(), cpuTime()
 	f, err := connect(p.addr, size, scripts)
 	if err != nil {
@@ -164,15 +172,15 @@ func (b *bench) comeBack(p *plane, w *world, scripts []*script, size fleetSize, 
 	if err := b.pause(b.sizes.settle / 2); err != nil {
 		return err
 	}
-	b.record("reconnect-1k/cpu", (cpuTime() - used).Seconds())
-	b.record("reconnect-1k/wall", wall.Seconds())
-	b.record("reconnect-1k/bytes", 100*float64(f.totals().bytes)/(cold*float64(size.streams)))
+	b.record(name+"/cpu", (cpuTime() - used).Seconds())
+	b.record(name+"/wall", wall.Seconds())
+	b.record(name+"/bytes", 100*float64(f.totals().bytes)/(cold*float64(size.streams)))
 	up := 0
 	for i := range size.streams {
 		for _, t := range order {
 			up += len(scripts[i%len(scripts)].reconnects[t])
 		}
 	}
-	b.record("reconnect-1k/up", float64(up)/megabyte)
+	b.record(name+"/up", float64(up)/megabyte)
 	return nil
 }

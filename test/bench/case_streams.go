@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
-
-	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // retainedTask measures what streams retain, in a process of its own: the runtime keeps the memory of goroutines that
@@ -200,7 +198,7 @@ func loadRecording(path string) (*recording, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var messages [resource.Types][][]byte
+	var messages [types][][]byte
 	if err := gob.NewDecoder(f).Decode(&messages); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -18,7 +18,7 @@ const (
 	// clientWindow is the flow-control window of clients: large, as Envoy's is (256 MiB by default).
 	clientWindow = 64 << 20
 	// patience is how long anything is waited for. It is no bar: a case that runs into it could not run.
-	patience = 2 * time.Minute
+	patience = 5 * time.Minute
 )
 
 // latch opens when done was called so many times.
@@ -50,6 +50,7 @@ type fleet struct {
 	variant   variant
 	first     int // number of the first client: no two fleets of a server share clients
 	reconnect bool
+	split     bool // virtual hosts are resources of their own
 	streams   []*stream
 	conns     []*grpc.ClientConn
 
@@ -69,6 +70,7 @@ type fleetSize struct {
 	variant        variant
 	first          int
 	reconnect      bool
+	split          bool
 }
 
 var errClosed = errors.New("the fleet was closed")
@@ -127,7 +129,7 @@ func prepare(addr string, size fleetSize, scripts []*script) (*fleet, error) {
 		return nil, err
 	}
 	f := &fleet{
-		variant: size.variant, first: size.first, reconnect: size.reconnect, conns: conns,
+		variant: size.variant, first: size.first, reconnect: size.reconnect, split: size.split, conns: conns,
 		begun: newLatch(size.streams), settled: newLatch(size.streams),
 	}
 	f.ctx, f.cancel = context.WithCancelCause(context.Background())
@@ -180,7 +182,7 @@ func (f *fleet) observe(w watcher) {
 // totals are sums over all streams of a fleet.
 type totals struct {
 	bytes, responses   int64
-	resources, removed [resource.Types]int64
+	resources, removed [types]int64
 }
 
 func (f *fleet) totals() totals {
@@ -218,13 +220,13 @@ func (t totals) things() int {
 // round is one change on its way to the clients.
 type round struct {
 	// need is how many resources and removals of each type a client must receive to have the change.
-	need [resource.Types]int
+	need [types]int
 	// may is how many more may come.
-	may [resource.Types]int
+	may [types]int
 	// only, if not nil, reports whether a stream needs the change.
 	only func(*stream) bool
 	// reply is sent when all needed resources of a type have come: Envoy subscribes to the endpoints of a new cluster then.
-	reply [resource.Types][]byte
+	reply [types][]byte
 
 	begin     time.Time
 	concerned int
@@ -234,7 +236,7 @@ type round struct {
 
 func (r *round) member(s *stream) bool { return r.only == nil || r.only(s) }
 
-func (r *round) complete(got *[resource.Types]int) bool {
+func (r *round) complete(got *[types]int) bool {
 	for t, n := range r.need {
 		if got[t] < n {
 			return false
@@ -245,6 +247,9 @@ func (r *round) complete(got *[resource.Types]int) bool {
 
 // await runs apply and waits until every client concerned has the resources of the round. It returns the time of the last one.
 func (f *fleet) await(r *round, apply func()) (last time.Duration, err error) {
+	if f.split { // a virtual host comes instead of its route configuration
+		r.need[resource.VirtualHost], r.need[resource.Route] = r.need[resource.Route], 0
+	}
 	for _, s := range f.streams {
 		if r.member(s) {
 			r.concerned++

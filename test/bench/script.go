@@ -6,6 +6,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -18,16 +19,19 @@ import (
 // order is the order in which a client asks for the types, as Envoy does: each when the one before is complete.
 var order = [...]resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route}
 
+// types is the number of types in the tables of clients.
+const types = resource.VirtualHost + 1
+
 // script is the data that the clients of one namespace share. One client of the namespace decodes its answers; the
 // others take its subscriptions over, as finished bytes, and know how many resources to wait for.
 type script struct {
 	namespace int
-	count     [resource.Types]int
+	count     [types]int
 	// requests are first requests without a node: the subscription. reconnects name the versions a client has.
-	requests   [2][resource.Types][]byte
-	reconnects [resource.Types][]byte
+	requests   [2][types][]byte
+	reconnects [types][]byte
 	// acks are acknowledgements without nonce and version.
-	acks [2][resource.Types][]byte
+	acks [2][types][]byte
 }
 
 // node is the encoded node of the i-th client of a namespace.
@@ -47,13 +51,18 @@ func node(ns, i int) *corev3.Node {
 	}
 }
 
-// nodeField is the node as a field of the first request.
-func nodeField(v variant, ns, i int) []byte {
+// nodeField is the node as a field of the first request. With split it says that it is an Envoy that gets virtual hosts as resources of their own.
+func nodeField(v variant, split bool, ns, i int) []byte {
 	field := protowire.Number(1)
 	if v == sotw {
 		field = 2
 	}
-	b, err := proto.Marshal(node(ns, i))
+	n := node(ns, i)
+	if split {
+		n.UserAgentName = "envoy"
+		n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40}}}
+	}
+	b, err := proto.Marshal(n)
 	if err != nil {
 		panic(err) // made of valid strings
 	}
@@ -85,7 +94,7 @@ func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, err
 	if err != nil {
 		return nil, err
 	}
-	var names [resource.Types][]string
+	var names [types][]string
 	for _, t := range []resource.Type{resource.Cluster, resource.Listener} {
 		req := &discoveryv3.DiscoveryRequest{TypeUrl: t.URL()}
 		if t == resource.Cluster {
@@ -147,7 +156,7 @@ func union(list, more []string) []string {
 	return list
 }
 
-func newScript(ns int, names [resource.Types][]string) *script {
+func newScript(ns int, names [types][]string) *script {
 	c := &script{namespace: ns}
 	for _, t := range order {
 		c.count[t] = len(names[t])
@@ -160,14 +169,17 @@ func newScript(ns int, names [resource.Types][]string) *script {
 		c.acks[delta][t] = encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL()})
 		c.acks[sotw][t] = c.requests[sotw][t] // its acknowledgements repeat the names
 	}
+	// An Envoy asks for virtual hosts once and names none.
+	hosts := encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.VirtualHost.URL()})
+	c.requests[delta][resource.VirtualHost], c.acks[delta][resource.VirtualHost] = hosts, hosts
 	return c
 }
 
 // remember sets the versions, by type and name, that a client reports when it connects again.
-func (c *script) remember(versions *[resource.Types]map[string]string) {
-	for _, t := range order {
+func (c *script) remember(versions *[types]map[string]string) {
+	for _, t := range append(order[:], resource.VirtualHost) {
 		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), InitialResourceVersions: versions[t]}
-		if !t.Wildcard() {
+		if !t.Wildcard() && t != resource.VirtualHost {
 			for name := range versions[t] {
 				req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
 			}

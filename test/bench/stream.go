@@ -21,18 +21,19 @@ type stream struct {
 	id     int
 	rpc    grpc.ClientStream
 	asked  int // how many types of order it has asked for
+	hosts  int // how many answers with virtual hosts it has: at first, one per route configuration
 	begun  bool
 	record *recording // nil: nothing is recorded
 
-	resources, removed [resource.Types]atomic.Int64
+	resources, removed [types]atomic.Int64
 	bytes, responses   atomic.Int64
 
 	answer  answer
 	names   []named
 	arena   []byte
 	round   *round
-	got     [resource.Types]int
-	replied [resource.Types]bool
+	got     [types]int
+	replied [types]bool
 	settled bool
 }
 
@@ -48,7 +49,7 @@ func (s *stream) run(ctx context.Context, conn *grpc.ClientConn) error {
 		return err
 	}
 	s.rpc = rpc
-	if err := s.open(nodeField(v, s.script.namespace, s.fleet.first+s.id)); err != nil {
+	if err := s.open(nodeField(v, s.fleet.split, s.script.namespace, s.fleet.first+s.id)); err != nil {
 		return err
 	}
 	for {
@@ -76,6 +77,9 @@ func (s *stream) open(node []byte) error {
 		node = nil
 	}
 	s.asked = len(order)
+	if s.fleet.split {
+		return s.rpc.SendMsg(buffers(s.script.reconnects[resource.VirtualHost]))
+	}
 	return nil
 }
 
@@ -83,7 +87,10 @@ func (s *stream) open(node []byte) error {
 func (s *stream) ask(before []byte) error {
 	t := order[s.asked]
 	s.asked++
-	return s.rpc.SendMsg(buffers(before, s.script.requests[s.fleet.variant][t]))
+	if err := s.rpc.SendMsg(buffers(before, s.script.requests[s.fleet.variant][t])); err != nil || t != resource.Route || !s.fleet.split {
+		return err
+	}
+	return s.rpc.SendMsg(buffers(s.script.requests[s.fleet.variant][resource.VirtualHost]))
 }
 
 func (s *stream) receive(m *message) error {
@@ -104,6 +111,9 @@ func (s *stream) receive(m *message) error {
 	s.removed[a.typ].Add(int64(a.removed))
 	s.bytes.Add(int64(a.bytes))
 	s.responses.Add(1)
+	if a.typ == resource.VirtualHost {
+		s.hosts++
+	}
 	if !s.begun {
 		s.begun = true
 		s.fleet.begun.done()
@@ -152,6 +162,9 @@ func (s *stream) progress() error {
 			return nil
 		}
 		if s.asked == len(order) {
+			if s.fleet.split && s.hosts < s.script.count[resource.Route] {
+				return nil
+			}
 			s.settled = true
 			s.fleet.settled.done()
 			return nil
@@ -171,7 +184,7 @@ func (s *stream) inRound() error {
 		return nil
 	}
 	if r != s.round {
-		s.round, s.got, s.replied = r, [resource.Types]int{}, [resource.Types]bool{}
+		s.round, s.got, s.replied = r, [types]int{}, [types]bool{}
 	}
 	t := s.answer.typ
 	before := r.complete(&s.got)
