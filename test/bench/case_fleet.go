@@ -51,7 +51,7 @@ func (t fleetTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	for asked := bufio.NewScanner(in); said == nil && asked.Scan(); {
 		if addr := asked.Text(); strings.Contains(addr, ":") {
 			f.close()
-			if f, err = connect(addr, fleetSize{streams: t.Streams, conns: t.Streams, variant: delta, reconnect: true, split: true}, scripts); err != nil {
+			if f, err = connect(addr, fleetSize{streams: t.Streams, conns: t.Streams, variant: delta, reconnect: true, split: true, patient: true}, scripts); err != nil {
 				return err
 			}
 		}
@@ -83,7 +83,7 @@ func (t fleetTask) come(scripts []*script) (*fleet, error) {
 	for c := range maps.Keys(known.by) {
 		c.remember(known.by[c])
 	}
-	f, err := connect(t.Addr, fleetSize{streams: t.Streams, conns: t.Streams, variant: delta, split: true}, scripts)
+	f, err := connect(t.Addr, fleetSize{streams: t.Streams, conns: t.Streams, variant: delta, split: true, patient: true}, scripts)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func never(bar float64, key, unit string, istiod float64) figure {
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
 // beyond the changed ones.
 func figures() []figure {
-	return slices.Concat(ruleFigures(), serviceFigures(), loopFigures(), connectFigures(), agentFigures())
+	return slices.Concat(ruleFigures(), serviceFigures(), hostFigures(), loopFigures(), connectFigures(), agentFigures())
 }
 
 // ruleFigures are the figures of changes of endpoints and routing rules on their way to settled streams.
@@ -77,32 +77,6 @@ func ruleFigures() []figure {
 // their way to real Envoys.
 func serviceFigures() []figure {
 	return []figure{
-		atMost(20, "virtualhost-1k/cpu", "CPU-ms", 2080),
-		atMost(1.024, "virtualhost-1k/bytes", "KB per stream", 514),
-		watched("virtualhost-1k/last-p50", "ms", 746),
-		atMost(25, "virtualhost-1k/last-p99", "ms", 0),
-		never(0, "virtualhost-1k/extra", "resources", 0),
-		atMost(60, "virtualhost-add-1k/cpu", "CPU-ms", 2080),
-		atMost(4, "virtualhost-add-1k/bytes", "KB per stream", 516),
-		watched("virtualhost-add-1k/last-p99", "ms", 0),
-		never(0, "virtualhost-add-1k/extra", "resources", 0),
-		atMost(60, "virtualhost-remove-1k/cpu", "CPU-ms", 0),
-		atMost(4, "virtualhost-remove-1k/bytes", "KB per stream", 0),
-		never(0, "virtualhost-remove-1k/extra", "resources", 0),
-		watched("virtualhost-10k/cpu", "CPU-ms", 2550),
-		atMost(1.024, "virtualhost-10k/bytes", "KB per stream", 5100),
-		never(0, "virtualhost-10k/extra", "resources", 0),
-		watched("fleet-10k/cold", "s", 0),
-		watched("fleet-10k/memory-cold", "GB", 0),
-		atMost(1, "fleet-10k/endpoint-last", "s", 0),
-		atMost(2, "fleet-10k/memory", "GB", 0),
-		atMost(100, "fleet-10k/per-connection", "KB", 0),
-		atMost(60, "fleet-10k/restart", "s", 0),
-		never(0, "fleet-10k/resent", "resources", 0),
-		watched("fleet-10k/memory-restart", "GB", 0),
-		atMost(1, "virtualhost-reconnect-1k/cpu", "CPU-s", 14),
-		atMost(5, "virtualhost-reconnect-1k/bytes", "% of cold", 100),
-
 		watched("service-add-1k/cells", "cells", 0),
 		never(0, "service-add-1k/cells-beyond-at-10k", "cells", 0),
 		watched("service-add-1k/ready", "ms", 0),
@@ -138,6 +112,37 @@ func serviceFigures() []figure {
 		watched("three-envoys/p50", "ms", 0),
 		atMost(50, "three-envoys/p99", "ms", 0),
 		watched("three-envoys/max", "ms", 0),
+	}
+}
+
+// hostFigures are the figures of clients that get virtual hosts as resources of their own, and of the largest fleet.
+func hostFigures() []figure {
+	return []figure{
+		atMost(20, "virtualhost-1k/cpu", "CPU-ms", 2080),
+		atMost(1.024, "virtualhost-1k/bytes", "KB per stream", 514),
+		watched("virtualhost-1k/last-p50", "ms", 746),
+		atMost(25, "virtualhost-1k/last-p99", "ms", 0),
+		never(0, "virtualhost-1k/extra", "resources", 0),
+		atMost(60, "virtualhost-add-1k/cpu", "CPU-ms", 2080),
+		atMost(4, "virtualhost-add-1k/bytes", "KB per stream", 516),
+		watched("virtualhost-add-1k/last-p99", "ms", 0),
+		never(0, "virtualhost-add-1k/extra", "resources", 0),
+		atMost(60, "virtualhost-remove-1k/cpu", "CPU-ms", 0),
+		atMost(4, "virtualhost-remove-1k/bytes", "KB per stream", 0),
+		never(0, "virtualhost-remove-1k/extra", "resources", 0),
+		watched("virtualhost-10k/cpu", "CPU-ms", 2550),
+		atMost(1.024, "virtualhost-10k/bytes", "KB per stream", 5100),
+		never(0, "virtualhost-10k/extra", "resources", 0),
+		watched("fleet-10k/cold", "s", 0),
+		watched("fleet-10k/memory-cold", "GB", 0),
+		atMost(1, "fleet-10k/endpoint-last", "s", 0),
+		atMost(2, "fleet-10k/memory", "GB", 0),
+		atMost(100, "fleet-10k/per-connection", "KB", 0),
+		atMost(60, "fleet-10k/restart", "s", 0),
+		never(0, "fleet-10k/resent", "resources", 0),
+		watched("fleet-10k/memory-restart", "GB", 0),
+		atMost(1, "virtualhost-reconnect-1k/cpu", "CPU-s", 14),
+		atMost(5, "virtualhost-reconnect-1k/bytes", "% of cold", 100),
 	}
 }
 

@@ -51,6 +51,7 @@ type fleet struct {
 	first     int // number of the first client: no two fleets of a server share clients
 	reconnect bool
 	split     bool // virtual hosts are resources of their own
+	patient   bool // a stream that ends before its first answer is opened again, as soon as its connection is back
 	streams   []*stream
 	conns     []*grpc.ClientConn
 
@@ -71,6 +72,7 @@ type fleetSize struct {
 	first          int
 	reconnect      bool
 	split          bool
+	patient        bool
 }
 
 var errClosed = errors.New("the fleet was closed")
@@ -129,7 +131,7 @@ func prepare(addr string, size fleetSize, scripts []*script) (*fleet, error) {
 		return nil, err
 	}
 	f := &fleet{
-		variant: size.variant, first: size.first, reconnect: size.reconnect, split: size.split, conns: conns,
+		variant: size.variant, first: size.first, reconnect: size.reconnect, split: size.split, patient: size.patient, conns: conns,
 		begun: newLatch(size.streams), settled: newLatch(size.streams),
 	}
 	f.ctx, f.cancel = context.WithCancelCause(context.Background())
@@ -142,7 +144,12 @@ func prepare(addr string, size fleetSize, scripts []*script) (*fleet, error) {
 func (f *fleet) start() {
 	for i, s := range f.streams {
 		f.group.Go(func() {
-			if err := s.run(f.ctx, f.conns[i%len(f.conns)]); f.ctx.Err() == nil {
+			err := s.run(f.ctx, f.conns[i%len(f.conns)])
+			for f.patient && !s.begun && f.ctx.Err() == nil {
+				s.asked = 0
+				err = s.run(f.ctx, f.conns[i%len(f.conns)])
+			}
+			if f.ctx.Err() == nil {
 				f.cancel(fmt.Errorf("%v ended: %w", s, err))
 			}
 		})

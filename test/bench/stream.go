@@ -44,7 +44,7 @@ type named struct{ name, version []byte }
 func (s *stream) run(ctx context.Context, conn *grpc.ClientConn) error {
 	v := s.fleet.variant
 	desc := &grpc.StreamDesc{StreamName: "ads", ClientStreams: true, ServerStreams: true}
-	rpc, err := conn.NewStream(ctx, desc, v.method(), grpc.ForceCodecV2(rawCodec{}))
+	rpc, err := conn.NewStream(ctx, desc, v.method(), grpc.ForceCodecV2(rawCodec{}), grpc.WaitForReady(s.fleet.patient))
 	if err != nil {
 		return err
 	}
