@@ -101,6 +101,9 @@ var flow = []struct{ pkg, imports string }{
 	// Pages and metrics; the node agent.
 	{"inject/webhook", "api inject"},
 	{"inject", "api"},
+	// Objects of a control plane on a cluster.
+	{"install/check", "api inject install"},
+	{"install", "api api/spelling inject"},
 	{"admin", "ads/protocol ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/live explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"agent/vm", "api"},
 	{"agent/capture", "agent/capture/..."},
@@ -124,13 +127,14 @@ const (
 var outside = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/go-control-plane", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy, except for the check of what users patch in its messages"},
 	{"github.com/cncf/xds", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy"},
-	{"k8s.io/", "source/... controller/cluster inject/...", "Kubernetes is one source among others"},
+	{"k8s.io/", "source/... controller/cluster inject/... install/...", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/gateway-api", "source/... inject", "Kubernetes is one source among others"},
 	{"istio.io/api", "api/... source/... state/... view/... xds/... ads/... loop security/ca config inject agent/... admin explain/... meshtest", "the kernel and the vocabulary have no user types"},
 	{"google.golang.org/protobuf", "api/... proxy api/rejection source/... state/... view/... xds/... ads/... loop explain/... security/ca config inject agent/... admin meshtest", "the kernel and the vocabulary have no messages"},
 	{"google.golang.org/grpc", "loop xds/route ads/server source/... security/admission security/ca admin agent/... run", "only what speaks on the network needs it"},
 	{"google.golang.org/grpc/mem", "ads/protocol ads/server agent/...", "buffers are made ready once; the protocol knows no more of gRPC"},
+	{"helm.sh/helm", "install", "charts are rendered in one place"},
 	{"istio.io/istio", "", "another control plane is not a library"},
 }
 
