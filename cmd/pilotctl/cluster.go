@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pilotmesh/pilot/internal/run"
+)
+
+// clusterFlags name a cluster, and the control plane in it.
+type clusterFlags struct {
+	kubeconfig, context string
+	namespace, revision string
+}
+
+func (f *clusterFlags) register(set *pflag.FlagSet) {
+	set.StringVarP(&f.kubeconfig, "kubeconfig", "c", "", "kubeconfig file (default $KUBECONFIG, or ~/.kube/config)")
+	set.StringVar(&f.context, "context", "", "context of the kubeconfig (default its current one)")
+	f.place(set)
+}
+
+// place adds the flags that need no cluster.
+func (f *clusterFlags) place(set *pflag.FlagSet) {
+	set.StringVarP(&f.namespace, "namespace", "n", "istio-system", "namespace of the control plane; --istioNamespace is the same")
+	set.StringVarP(&f.revision, "revision", "r", "", "revision of the control plane, for one beside others")
+	set.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "istioNamespace" {
+			name = "namespace"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// connect returns how to reach the cluster.
+func (f *clusterFlags) connect() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	access, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	if err != nil {
+		return nil, run.Usage(fmt.Errorf("the cluster: %w; name a kubeconfig file with --kubeconfig, and one of its contexts with --context", err))
+	}
+	return access, nil
+}

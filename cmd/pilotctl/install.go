@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/pilotmesh/pilot/internal/install"
+	"github.com/pilotmesh/pilot/internal/run"
+)
+
+const valuesHelp = `
+Values have the names of Istio's chart istiod (doc/install.md has all of them). A value that does not exist is an error with the nearest name; one of
+Istio's that has no effect here is named. The mesh configuration and the values of injection are checked before anything is written.`
+
+const installHelp = `install puts the control plane on a cluster: the definitions of Istio's kinds, the namespace, the control plane, and the webhooks
+once it is available. It renders the Helm charts of manifests/charts and applies the objects server-side.
+
+It may be called again at any time: equal objects do not change, and an interrupted installation is completed. Values of a former call
+stay in force unless this call sets them; --set NAME=null takes one back. Objects that another tool has made are never changed.
+` + valuesHelp + `
+
+Exit codes: 0 the control plane is installed, and available unless --wait=false; 1 it is not; 2 the command line or the values are invalid.`
+
+const upgradeHelp = `upgrade brings an installation to the version of this program, with the values that it has. Values of this call lie over them; --set NAME=null
+takes one back. A stored value that no longer exists stops the upgrade before anything is written. Proxies keep their connections to the
+replicas that remain, and reconnect from those that end.
+` + valuesHelp + `
+
+Exit codes: 0 the control plane is upgraded, and available unless --wait=false; 1 it is not; 2 the command line or the values are invalid.`
+
+const uninstallHelp = `uninstall removes the objects of the installation, webhooks first, and those that the control plane has written: the roots of the mesh in all
+namespaces, its root with the key (Secret istio-ca-secret), its lease, the last good versions of policies, and entries of proxies. The
+definitions of Istio's kinds stay, and with them the configuration of the mesh, unless --crds is set. Objects of others stay in any case, and the
+namespace if something else is in it. Pods keep the proxies that they have until they are made again.
+
+Exit codes: 0 nothing is left; 1 something could not be removed; 2 the command line is invalid.`
+
+const manifestHelp = `manifest prints the objects that install would apply to an empty cluster, as YAML, in their order. It asks no cluster. With --chart
+pilot-gateway it prints a gateway.
+` + valuesHelp + `
+
+Exit codes: 0 the objects are printed; 2 the command line or the values are invalid.`
+
+// valueFlags are the values of an installation.
+type valueFlags struct {
+	files, sets []string
+	skipCRDs    bool
+}
+
+func (f *valueFlags) register(set *pflag.FlagSet) {
+	set.StringSliceVarP(&f.files, "values", "f", nil, "file with values; - is the standard input; of several files the last one counts")
+	set.StringArrayVar(&f.sets, "set", nil, "a value, NAME.NAME=VALUE; it goes before those of files")
+	set.BoolVar(&f.skipCRDs, "skip-crds", false, "leave out the definitions of Istio's kinds")
+}
+
+// read returns the values, with the revision of the flag.
+func (f *valueFlags) read(stdin io.Reader, revision string) (map[string]any, error) {
+	var files []install.File
+	for _, name := range f.files {
+		data, err := readInput(name, stdin)
+		if err != nil {
+			return nil, run.Usage(fmt.Errorf("--values: %w", err))
+		}
+		files = append(files, install.File{Name: name, Text: data})
+	}
+	sets := f.sets
+	if revision != "" {
+		sets = append(sets[:len(sets):len(sets)], "revision="+revision)
+	}
+	values, err := install.ReadValues(files, sets)
+	return values, run.Usage(err)
+}
+
+// plan returns the installation with values.
+func (f *valueFlags) plan(namespace string, values map[string]any) install.Plan {
+	build := run.ReadBuild().Version
+	p := install.Plan{Namespace: namespace, Version: build, Values: values, SkipDefinitions: f.skipCRDs}
+	if regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(build) {
+		p.Image = build[1:]
+	}
+	return p
+}
+
+func manifestCommand() *cobra.Command {
+	place, values := &clusterFlags{}, &valueFlags{}
+	var chart, name string
+	c := &cobra.Command{
+		Use:   "manifest",
+		Short: "Print the objects that an installation consists of",
+		Long:  manifestHelp,
+		Example: `  pilotctl manifest --skip-crds
+  pilotctl manifest -f values.yaml --set global.hub=registry.example.com/mesh | kubectl diff -f -
+  pilotctl manifest --chart pilot-gateway --set name=istio-ingress -n edge`,
+		Args: cobra.NoArgs,
+	}
+	place.place(c.Flags())
+	values.register(c.Flags())
+	c.Flags().StringVar(&chart, "chart", install.ControlPlane, "the chart: pilot or pilot-gateway")
+	c.Flags().StringVar(&name, "name", "gateway", "name of the release of a gateway")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		v, err := values.read(cmd.InOrStdin(), place.revision)
+		if err != nil {
+			return err
+		}
+		p := values.plan(place.namespace, v)
+		var objects []*unstructured.Unstructured
+		var warnings []string
+		switch chart {
+		case install.ControlPlane:
+			objects, warnings, err = p.Objects()
+		case install.Gateway:
+			objects, err = install.Render(chart, install.Release{Name: name, Namespace: place.namespace, Version: p.Image}, v)
+		default:
+			err = fmt.Errorf("--chart: %q is neither %s nor %s", chart, install.ControlPlane, install.Gateway)
+		}
+		if err != nil {
+			return run.Usage(err)
+		}
+		warn(cmd.ErrOrStderr(), warnings)
+		text, err := install.Print(objects)
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+		return err
+	}
+	return c
+}
+
+func warn(w io.Writer, warnings []string) {
+	for _, one := range warnings {
+		fmt.Fprintln(w, "warning:", one)
+	}
+}
+
+// installFlags are the flags of install and upgrade.
+type installFlags struct {
+	clusterFlags
+	valueFlags
+
+	wait    bool
+	timeout time.Duration
+}
+
+func (f *installFlags) register(set *pflag.FlagSet) {
+	f.clusterFlags.register(set)
+	f.valueFlags.register(set)
+	set.BoolVar(&f.wait, "wait", true, "wait until the control plane is available")
+	set.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long the command may take")
+}
+
+func installCommand() *cobra.Command {
+	f := &installFlags{}
+	c := &cobra.Command{
+		Use:   "install",
+		Short: "Put the control plane on a cluster",
+		Long:  installHelp,
+		Example: `  pilotctl install
+  pilotctl install -f values.yaml --set autoscaleMin=2
+  pilotctl install --revision canary
+  pilotctl install --kubeconfig kind.yaml --context kind --wait=false`,
+		Args: cobra.NoArgs,
+	}
+	f.register(c.Flags())
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return f.install(cmd, false) }
+	return c
+}
+
+func upgradeCommand() *cobra.Command {
+	f := &installFlags{}
+	c := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Bring the control plane of a cluster to this version",
+		Long:  upgradeHelp,
+		Example: `  pilotctl upgrade
+  pilotctl upgrade --set resources.requests.memory=4Gi
+  pilotctl upgrade --revision canary --set env.SOME_VARIABLE=null`,
+		Args: cobra.NoArgs,
+	}
+	f.register(c.Flags())
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return f.install(cmd, true) }
+	return c
+}
+
+// install installs or upgrades.
+func (f *installFlags) install(cmd *cobra.Command, upgrade bool) error {
+	given, err := f.read(cmd.InOrStdin(), f.revision)
+	if err != nil {
+		return err
+	}
+	access, err := f.connect()
+	if err != nil {
+		return err
+	}
+	cluster, err := install.Connect(access)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	revision := install.Revision(given)
+	record, err := cluster.Installed(ctx, f.namespace, revision)
+	if err != nil {
+		return err
+	}
+	if record == nil && upgrade {
+		return fmt.Errorf("there is no installation of pilotctl in the namespace %s to upgrade; call pilotctl install, or name another --namespace or --revision", f.namespace)
+	}
+	values := given
+	if record != nil {
+		values = install.Over(record.Values, given)
+	}
+	p := f.plan(f.namespace, values)
+	p.Wait = f.wait
+	objects, warnings, err := p.Objects()
+	if err != nil {
+		if record != nil {
+			err = fmt.Errorf("%w\nthe installation has stored values of version %s; take a value back that no longer exists with --set NAME=null", err, record.Version)
+		}
+		return run.Usage(err)
+	}
+	warn(cmd.ErrOrStderr(), warnings)
+	out := cmd.OutOrStdout()
+	cluster.Say = progress(out)
+	if err := cluster.Install(ctx, p, objects); err != nil {
+		return err
+	}
+	f.next(out, revision)
+	return nil
+}
+
+// next suggests the next steps to the user.
+func (f *installFlags) next(out io.Writer, revision string) {
+	label := "istio-injection=enabled"
+	if revision != "" {
+		label = "istio.io/rev=" + revision
+	}
+	state := "is installed"
+	if f.wait {
+		state = "is ready"
+	}
+	fmt.Fprintf(out, "\nThe control plane in the namespace %s %s. Next:\n", f.namespace, state)
+	for _, step := range [][2]string{
+		{"pilotctl check", "whether all is well"},
+		{"kubectl label namespace NAMESPACE " + label, "its new pods get a proxy"},
+		{"kubectl rollout restart deployment -n NAMESPACE", "the pods that run already get one"},
+	} {
+		fmt.Fprintf(out, "  %-57s  %s\n", step[0], step[1])
+	}
+}
+
+func uninstallCommand() *cobra.Command {
+	f := &clusterFlags{}
+	var definitions bool
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the control plane from a cluster",
+		Long:  uninstallHelp,
+		Example: `  pilotctl uninstall
+  pilotctl uninstall --crds
+  pilotctl uninstall --revision canary`,
+		Args: cobra.NoArgs,
+	}
+	f.register(c.Flags())
+	c.Flags().BoolVar(&definitions, "crds", false, "remove the definitions of Istio's kinds, and all objects of these kinds")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long the command may take")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		access, err := f.connect()
+		if err != nil {
+			return err
+		}
+		cluster, err := install.Connect(access)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+		defer cancel()
+		cluster.Say = progress(cmd.OutOrStdout())
+		revision := f.revision
+		if revision == "default" {
+			revision = ""
+		}
+		return cluster.Uninstall(ctx, install.Removal{Namespace: f.namespace, Revision: revision, Definitions: definitions})
+	}
+	return c
+}
+
+// progress writes the lines of a long command. On terminals it also shows the state of waiting, in a line that the next one replaces.
+func progress(w io.Writer) func(line string, stays bool) {
+	terminal := isTerminal(w)
+	return func(line string, stays bool) {
+		if terminal {
+			fmt.Fprint(w, "\r\x1b[K")
+		}
+		switch {
+		case stays:
+			fmt.Fprintln(w, line)
+		case terminal:
+			fmt.Fprint(w, line)
+		}
+	}
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,144 @@
+package check
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// soon is how long before its end a certificate deserves a warning: roots take long to replace.
+const soon = 30 * 24 * time.Hour
+
+// certificates checks how long the authority of the mesh is valid.
+func (d *doctor) certificates(ctx context.Context) {
+	const check = "certificates"
+	looked := 0
+	for _, name := range []string{"cacerts", "istio-ca-secret"} {
+		s, err := d.core.Secrets(d.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if notFound(err) {
+			continue
+		}
+		if err != nil {
+			d.unable(check, err)
+			return
+		}
+		for _, key := range []string{"ca-cert.pem", "root-cert.pem"} {
+			for _, c := range parseCertificates(s.Data[key]) {
+				looked++
+				d.certificate(check, fmt.Sprintf("%s of the Secret %s", key, name), c.NotAfter)
+			}
+		}
+		break // a plugged-in authority goes before the own one
+	}
+	if looked == 0 {
+		d.add(check, OK, "", "the namespace %s has no authority yet", d.Namespace)
+	}
+}
+
+func (d *doctor) certificate(check, what string, end time.Time) {
+	remains := end.Sub(d.Now())
+	until := end.UTC().Format(time.DateOnly)
+	const remedy = "replace the authority (doc/security.md): first add the new root, then the new certificate and key"
+	switch {
+	case remains <= 0:
+		d.add(check, Error, remedy, "%s is expired since %s", what, until)
+	case remains < soon:
+		d.add(check, Warning, remedy, "%s expires on %s", what, until)
+	default:
+		d.add(check, OK, "", "%s is valid until %s", what, until)
+	}
+}
+
+// parseCertificates returns the certificates of PEM blocks, and leaves other blocks out.
+func parseCertificates(text []byte) (all []*x509.Certificate) {
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return all
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, c)
+		}
+	}
+}
+
+// injection makes a pod in a namespace whose pods get a proxy, as a dry run: the API server calls the webhook.
+func (d *doctor) injection(ctx context.Context) {
+	const check = "injection"
+	list, err := d.core.Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		d.unable(check, err)
+		return
+	}
+	tried := false
+	for _, n := range list.Items {
+		if !d.injects(n.Labels) {
+			continue
+		}
+		d.security(n)
+		if !tried {
+			tried = true
+			d.try(ctx, n.Name)
+		}
+	}
+	if !tried {
+		label := "istio-injection=enabled"
+		if d.Revision != "" {
+			label = "istio.io/rev=" + d.Revision
+		}
+		d.add(check, OK, "", "no namespace has the label %s", label)
+	}
+}
+
+// injects reports whether the labels of a namespace say that its pods get a proxy from this control plane.
+func (d *doctor) injects(labels map[string]string) bool {
+	if d.Revision != "" {
+		return labels["istio.io/rev"] == d.Revision && labels["istio-injection"] == ""
+	}
+	return labels["istio-injection"] == "enabled" || labels["istio-injection"] == "" && labels["istio.io/rev"] == "default"
+}
+
+// security checks whether a namespace admits the container that captures traffic.
+func (d *doctor) security(n corev1.Namespace) {
+	level := n.Labels["pod-security.kubernetes.io/enforce"]
+	if level == "baseline" || level == "restricted" {
+		d.add("pod security", Warning, "use a plugin that captures traffic (cni.enabled), or the label pod-security.kubernetes.io/enforce=privileged",
+			"the namespace %s enforces the level %s, which refuses pods whose init container has NET_ADMIN", n.Name, level)
+	}
+}
+
+// try makes the pod.
+func (d *doctor) try(ctx context.Context, namespace string) {
+	const check = "injection"
+	yes := true
+	number := int64(1000)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pilotctl-check", Namespace: namespace},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken: new(bool),
+			Containers: []corev1.Container{{Name: "app", Image: "pilotctl-check", SecurityContext: &corev1.SecurityContext{
+				RunAsNonRoot: &yes, RunAsUser: &number, AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			}}},
+		},
+	}
+	made, err := d.core.Pods(namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err != nil && strings.Contains(err.Error(), "failed calling webhook"):
+		d.add(check, Error, "let the API server reach port 15017 of the control plane's pods (firewall, NetworkPolicy), and see the log of the control plane",
+			"the API server cannot call the webhook for a pod of %s: %v", namespace, err)
+	case err != nil:
+		d.add(check, Error, "correct that; pilotctl explain injection says more", "a pod of %s is refused: %v", namespace, err)
+	case !slices.ContainsFunc(slices.Concat(made.Spec.InitContainers, made.Spec.Containers), func(c corev1.Container) bool { return c.Name == "istio-proxy" }):
+		d.add(check, Error, "pilotctl explain injection says which rule decides; is the webhook installed (pilotctl install)?", "a pod of %s gets no proxy", namespace)
+	default:
+		d.add(check, OK, "", "a pod of %s gets a proxy", namespace)
+	}
+}
