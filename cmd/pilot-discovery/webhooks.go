@@ -159,6 +159,16 @@ func (w *webhooks) add(g *run.Group, running *loop.Loop) {
 		}
 		return run.HTTP("webhooks", tls.NewListener(l, w.tls()), server.Handler(), drain, w.log).Run(ctx)
 	}})
+	// Every replica keeps the roots, because the elected replica may belong to another revision, which has other webhooks. All replicas have
+	// the same roots, and write only if the object lacks them.
+	g.Add(run.Actor{Name: "roots of the webhooks", Run: func(ctx context.Context) error {
+		select {
+		case <-w.secure.keeper.Ready():
+			w.writer.Run(ctx)
+		case <-ctx.Done():
+		}
+		return nil
+	}})
 }
 
 // tls returns the settings of the secure server for clients that show no certificate.
@@ -231,18 +241,4 @@ func (w *webhooks) namespace(ctx context.Context, name string) *inject.Namespace
 		return nil
 	}
 	return &inject.Namespace{Name: name, Labels: n.Labels, Annotations: n.Annotations}
-}
-
-// tasks are the tasks of the replica that writes.
-func (w *webhooks) tasks() []func(context.Context) {
-	if !w.serves() {
-		return nil
-	}
-	return []func(context.Context){func(ctx context.Context) {
-		select {
-		case <-w.secure.keeper.Ready():
-			w.writer.Run(ctx)
-		case <-ctx.Done():
-		}
-	}}
 }

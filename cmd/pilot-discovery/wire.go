@@ -320,7 +320,6 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 		}
 		tasks = append(tasks, roots)
 	}
-	tasks = append(tasks, secure.hooks.tasks()...)
 	if s.Allocate {
 		tasks = append(tasks, addresses.New(running, target, log).Run)
 	}
