@@ -29,8 +29,9 @@ func (k Key) GuardsAccess() bool {
 // selection holds the readable parts of a refused policy.
 type selection struct {
 	labels map[string]string
-	// targeted is true if the policy is for gateways and waypoints, and for no sidecar.
+	// targeted is true if the policy is for gateways and waypoints, and for no sidecar. gateways are the targets that are gateways.
 	targeted bool
+	gateways []*typev1beta1.PolicyTargetReference
 	// tokens are the rules of a RequestAuthentication.
 	tokens []*security.JWTRule
 }
@@ -39,13 +40,32 @@ type selection struct {
 func selectionOf(spec proto.Message) selection {
 	switch s := spec.(type) {
 	case *security.AuthorizationPolicy:
-		return selection{s.GetSelector().GetMatchLabels(), s.Selector == nil && (s.TargetRef != nil || len(s.TargetRefs) > 0), nil}
+		return targetsOf(selection{labels: s.GetSelector().GetMatchLabels()}, s.Selector != nil, s.TargetRef, s.TargetRefs)
 	case *security.RequestAuthentication:
-		return selection{s.GetSelector().GetMatchLabels(), s.Selector == nil && (s.TargetRef != nil || len(s.TargetRefs) > 0), s.JwtRules}
+		return targetsOf(selection{labels: s.GetSelector().GetMatchLabels(), tokens: s.JwtRules}, s.Selector != nil, s.TargetRef, s.TargetRefs)
 	case *security.PeerAuthentication:
 		return selection{labels: s.GetSelector().GetMatchLabels()}
 	}
 	return selection{}
+}
+
+// targetsOf adds the targets of a policy. With a selector beside them, it may be for other workloads, too.
+func targetsOf(s selection, selects bool, one *typev1beta1.PolicyTargetReference, all []*typev1beta1.PolicyTargetReference) selection {
+	if one != nil {
+		all = append([]*typev1beta1.PolicyTargetReference{one}, all...)
+	}
+	s.targeted = !selects && len(all) > 0
+	for _, target := range all {
+		s.addTarget(target.GetKind(), target.GetName())
+	}
+	return s
+}
+
+// addTarget adds a target if it is a gateway.
+func (s *selection) addTarget(kind, name string) {
+	if s.targeted && kind == "Gateway" && syntax.Name(name) == "" {
+		s.gateways = append(s.gateways, &typev1beta1.PolicyTargetReference{Group: "gateway.networking.k8s.io", Kind: kind, Name: name})
+	}
 }
 
 // selectionIn returns the selection of a spec that could not be read as a whole.
@@ -54,6 +74,9 @@ func selectionIn(spec *document.Value) selection {
 	selector := spec.Get("selector")
 	one, many := spec.Get("targetRef"), spec.Get("targetRefs")
 	s.targeted = countOf(spec, "selector") == 0 && (one != nil && len(one.Members) > 0 || many != nil && len(many.Items) > 0)
+	for _, target := range targetsIn(one, many) {
+		s.addTarget(scalarOf(target, "kind"), scalarOf(target, "name"))
+	}
 	if labels := selector.Get("matchLabels"); labels != nil && countOf(spec, "selector") == 1 && countOf(selector, "matchLabels") == 1 {
 		s.labels = map[string]string{}
 		for _, m := range labels.Members {
@@ -68,6 +91,22 @@ func selectionIn(spec *document.Value) selection {
 		}
 	}
 	return s
+}
+
+// targetsIn returns the targets of a policy that could not be read as a whole.
+func targetsIn(one, many *document.Value) []*document.Value {
+	if many == nil {
+		return []*document.Value{one}
+	}
+	return append([]*document.Value{one}, many.Items...)
+}
+
+// scalarOf returns the text of a field; empty if it has none.
+func scalarOf(v *document.Value, field string) string {
+	if f := v.Get(field); f != nil && f.Kind == document.String {
+		return f.Scalar
+	}
+	return ""
 }
 
 // readablePart returns the fields of a rule for tokens that can be read, each alone.
@@ -99,7 +138,7 @@ func countOf(v *document.Value, key string) (n int) {
 
 // denying returns the substitute for the policy of an envelope; nil if it needs none.
 func denying(e *envelope, at Position, s selection) *Object {
-	if !e.identified || !e.key.GuardsAccess() || s.targeted {
+	if !e.identified || !e.key.GuardsAccess() || s.targeted && len(s.gateways) == 0 {
 		return nil
 	}
 	o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Substitute: true, Position: at}
@@ -114,11 +153,11 @@ func denying(e *envelope, at Position, s selection) *Object {
 		if dry, err := strconv.ParseBool(e.annotations[DryRun]); err == nil && dry {
 			o.Annotations = map[string]string{DryRun: "true"}
 		}
-		o.Spec = &security.AuthorizationPolicy{Selector: selector, Action: security.AuthorizationPolicy_DENY, Rules: []*security.Rule{{}}}
+		o.Spec = &security.AuthorizationPolicy{Selector: selector, TargetRefs: s.gateways, Action: security.AuthorizationPolicy_DENY, Rules: []*security.Rule{{}}}
 	case KindPeerAuthentication:
 		o.Spec = &security.PeerAuthentication{Selector: selector, Mtls: &security.PeerAuthentication_MutualTLS{Mode: security.PeerAuthentication_MutualTLS_STRICT}}
 	case KindRequestAuthentication:
-		o.Spec = &security.RequestAuthentication{Selector: selector, JwtRules: withoutKeys(usable(e.key, s.tokens))}
+		o.Spec = &security.RequestAuthentication{Selector: selector, TargetRefs: s.gateways, JwtRules: withoutKeys(usable(e.key, s.tokens))}
 	}
 	if o.rehash() != nil {
 		return nil // a label that is no UTF-8, which no document has
@@ -164,6 +203,13 @@ func (o *Object) Denial() Problem {
 			list = append(list, key+"="+s.labels[key])
 		}
 		whom = "the workloads of namespace " + o.Namespace + " with the labels " + strings.Join(list, ",") + ", or of the mesh if that is its root namespace"
+	}
+	if len(s.gateways) > 0 {
+		var list []string
+		for _, target := range s.gateways {
+			list = append(list, target.Name)
+		}
+		whom = "the gateways " + strings.Join(list, ", ") + " of namespace " + o.Namespace
 	}
 	does := map[string]string{
 		KindAuthorizationPolicy:   "every request is denied to ",

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	security "istio.io/api/security/v1beta1"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -68,8 +69,11 @@ func stand(d api.Document) string {
 	if d.Denying == nil {
 		return "nothing"
 	}
-	who := func(labels map[string]string) string {
+	who := func(labels map[string]string, targets ...*typev1beta1.PolicyTargetReference) string {
 		text := d.Denying.Namespace
+		for _, target := range targets {
+			text += fmt.Sprintf(" %s %s", target.Kind, target.Name)
+		}
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
 			text += " " + key + "=" + labels[key]
 		}
@@ -78,7 +82,7 @@ func stand(d api.Document) string {
 	switch s := d.Denying.Spec.(type) {
 	case *security.AuthorizationPolicy:
 		dry := map[bool]string{true: "in a dry run "}[d.Denying.Annotations[api.DryRun] == "true"]
-		return fmt.Sprintf("%s%v with %d rules for %s", dry, s.Action, len(s.Rules), who(s.GetSelector().GetMatchLabels()))
+		return fmt.Sprintf("%s%v with %d rules for %s", dry, s.Action, len(s.Rules), who(s.GetSelector().GetMatchLabels(), s.TargetRefs...))
 	case *security.PeerAuthentication:
 		return fmt.Sprintf("%v for %s", s.Mtls.Mode, who(s.GetSelector().GetMatchLabels()))
 	case *security.RequestAuthentication:
@@ -96,7 +100,7 @@ func stand(d api.Document) string {
 			}
 			list = append(list, text)
 		}
-		return fmt.Sprintf("tokens of [%s] for %s", strings.Join(list, ","), who(s.GetSelector().GetMatchLabels()))
+		return fmt.Sprintf("tokens of [%s] for %s", strings.Join(list, ","), who(s.GetSelector().GetMatchLabels(), s.TargetRefs...))
 	}
 	return "?"
 }
@@ -115,7 +119,10 @@ func TestSubstitute(t *testing.T) {
 		{"a label twice", api.KindAuthorizationPolicy, "selector: {matchLabels: {app: a, app: b}}", "DENY with 1 rules for bank"},
 		{"two selectors", api.KindAuthorizationPolicy, "selector: {matchLabels: {app: a}}\n  selector: {matchLabels: {app: b}}", "DENY with 1 rules for bank"},
 		{"labels that are a text", api.KindAuthorizationPolicy, "selector: {matchLabels: app}", "DENY with 1 rules for bank"},
-		{"for a gateway", api.KindAuthorizationPolicy, "targetRefs: [{kind: Gateway, group: x, name: g}]\n  rules: [{x: 1}]", "nothing"},
+		{"for a gateway", api.KindAuthorizationPolicy, "targetRefs: [{kind: Gateway, group: x, name: g}]\n  rules: [{x: 1}]", "DENY with 1 rules for bank Gateway g"},
+		{"for several targets", api.KindAuthorizationPolicy, "targetRefs: [{kind: Service, name: s}, {kind: Gateway, name: 5}, {kind: Gateway, group: gateway.networking.k8s.io, name: h}]\n  action: DENY", "DENY with 1 rules for bank Gateway h"},
+		{"for a target", api.KindRequestAuthentication, "targetRef: {kind: Gateway, group: gateway.networking.k8s.io, name: g}\n  jwtRules: [{issuer: i, jwks: '{}'}]", "tokens of [,i] for bank Gateway g"},
+		{"for a service", api.KindAuthorizationPolicy, "targetRefs: [{kind: Service, name: s}]\n  rules: [{x: 1}]", "nothing"},
 		{"for no target", api.KindAuthorizationPolicy, "targetRefs: []\n  rules: [{x: 1}]", "DENY with 1 rules for bank"},
 		{"for a gateway and workloads", api.KindAuthorizationPolicy, "targetRefs: [{kind: Gateway, group: x, name: g}]\n  selector: {matchLabels: {app: a}}\n  rules: [{}]", "DENY with 1 rules for bank app=a"},
 		{"no spec", api.KindAuthorizationPolicy, "5", "DENY with 1 rules for bank"},

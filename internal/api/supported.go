@@ -392,8 +392,8 @@ sidecarPort
 
 RequestAuthentication
 	selector.matchLabels
-	targetRef                 target
-	targetRefs                target
+	targetRef                 policyTarget
+	targetRefs                policyTarget
 	jwtRules.issuer
 	jwtRules.audiences
 	jwtRules.jwksUri
@@ -412,8 +412,8 @@ RequestAuthentication
 
 AuthorizationPolicy
 	selector.matchLabels
-	targetRef                 target
-	targetRefs                target
+	targetRef                 policyTarget
+	targetRefs                policyTarget
 	action
 	provider.name
 	rules.from.source.principals
@@ -441,6 +441,12 @@ AuthorizationPolicy
 	rules.when.key
 	rules.when.values
 	rules.when.notValues
+
+policyTarget
+	group
+	kind                      targetKind: a policy for another target applies to waypoints only, and there are none here; use a selector
+	name
+	namespace
 
 target
 	group                     no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector

@@ -230,6 +230,10 @@ func (w *fieldWalk) value(p *document.Path, v protoreflect.Value, d protoreflect
 		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
 			w.warn(p, "%s: only IP addresses are supported yet: ignored", document.Quote(text))
 		}
+	case "targetKind":
+		if text != "Gateway" {
+			w.warn(p, "%s: only a Gateway is supported as target yet: ignored", text)
+		}
 	default:
 		if !slices.Contains(strings.Split(values, "|"), text) {
 			w.warn(p, "%s is not supported yet, only %s: ignored", text, strings.ReplaceAll(values, "|", ", "))

@@ -157,6 +157,8 @@ type Service struct {
 	ByFamily bool
 	// ClusterLocal is true if clients use only the endpoints in their own cluster, of a service that several clusters have.
 	ClusterLocal bool
+	// SamePorts is true if gateways behind the service listen at the ports of their servers, and not at the target ports of the service.
+	SamePorts bool
 	// Dubbo is the interface that the ports with the protocol Dubbo serve; nil if there is no such port.
 	Dubbo *DubboInterface
 }
@@ -185,7 +187,7 @@ func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
 		(s.Dubbo == o.Dubbo || s.Dubbo != nil && o.Dubbo != nil && *s.Dubbo == *o.Dubbo) &&
-		s.Headless == o.Headless && s.ByFamily == o.ByFamily && s.ClusterLocal == o.ClusterLocal &&
+		s.Headless == o.Headless && s.ByFamily == o.ByFamily && s.ClusterLocal == o.ClusterLocal && s.SamePorts == o.SamePorts &&
 		slices.Equal(s.Ports, o.Ports) && maps.EqualFunc(s.Allocated, o.Allocated, slices.Equal) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
 }
 
@@ -253,6 +255,10 @@ type Site struct {
 
 // The labels for the place where an endpoint or a client runs.
 const (
+	// GatewayNameLabel is the label with the name of the Gateway of the Gateway API whose proxy a workload is.
+	GatewayNameLabel = "gateway.networking.k8s.io/gateway-name"
+	// SamePortsLabel is on a service behind which gateways listen at the ports of their servers, and not at its target ports.
+	SamePortsLabel = "experimental.istio.io/disable-gateway-port-translation"
 	// NetworkLabel is the label with the network of an endpoint or a client.
 	NetworkLabel = "topology.istio.io/network"
 

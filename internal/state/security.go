@@ -10,9 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	security "istio.io/api/security/v1beta1"
+	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -63,8 +65,27 @@ type Selection struct {
 	// Labels are the labels that a workload must have. If there are none, the policy selects all workloads of its namespace, or of the mesh
 	// if its namespace is the root namespace.
 	Labels mesh.Labels
-	// Targeted is true if the policy names targets, so it selects no sidecars.
+	// Targeted is true if the policy names targets, so that it selects only the workloads of Gateways: the names of Gateways of the Gateway API, which
+	// are in the namespace of the policy.
 	Targeted bool
+	Gateways intern.List[string]
+}
+
+// selectionOf returns which workloads a policy selects.
+func selectionOf(selector *typev1beta1.WorkloadSelector, one *typev1beta1.PolicyTargetReference, all []*typev1beta1.PolicyTargetReference) Selection {
+	s := Selection{Labels: mesh.LabelsOf(selector.GetMatchLabels())}
+	if one != nil {
+		all = append([]*typev1beta1.PolicyTargetReference{one}, all...)
+	}
+	var gateways []string
+	for _, target := range all {
+		s.Targeted = true
+		if target.GetKind() == "Gateway" && !slices.Contains(gateways, target.GetName()) {
+			gateways = append(gateways, target.GetName())
+		}
+	}
+	s.Gateways = intern.Of(gateways...)
+	return s
 }
 
 // SelectingPolicy is a policy with a selector. It contains the labels, so that matching them reads no row.
@@ -208,8 +229,12 @@ func forAll(k api.Key, sel Selection, add func(string, api.Key)) {
 	}
 }
 
-// byFirstLabel lists the objects that select workloads by labels, by the first one.
+// byFirstLabel lists the objects that select workloads by labels, by the first one. The workloads of a Gateway have a label with its name.
 func byFirstLabel(k api.Key, sel Selection, add func(LabelIn, SelectingPolicy)) {
+	for name := range sel.Gateways.All() {
+		l := mesh.Label{Name: mesh.GatewayNameLabel, Value: name}
+		add(LabelIn{k.Namespace, l}, SelectingPolicy{k, intern.Of(l)})
+	}
 	if sel.Targeted {
 		return
 	}
@@ -270,14 +295,12 @@ func (t *Tables) sources(a *RequestAuthentication) map[KeySource]bool {
 func (t *Tables) splitAuthorizationPolicy(tx *store.Txn, o *api.Object, spec *security.AuthorizationPolicy) {
 	dry, _ := strconv.ParseBool(o.Annotations[api.DryRun])
 	t.Security.Authorizations.Set(tx, o.Key, &AuthorizationPolicy{Object: o.Key, Spec: spec, DryRun: dry, Hash: o.Hash})
-	targeted := spec.TargetRef != nil || len(spec.TargetRefs) > 0
-	t.Security.Selections.Set(tx, o.Key, Selection{Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: targeted})
+	t.Security.Selections.Set(tx, o.Key, selectionOf(spec.GetSelector(), spec.TargetRef, spec.TargetRefs))
 }
 
 func (t *Tables) splitRequestAuthentication(tx *store.Txn, o *api.Object, spec *security.RequestAuthentication) {
 	t.Security.Authentications.Set(tx, o.Key, &RequestAuthentication{Object: o.Key, Spec: spec, Hash: o.Hash})
-	targeted := spec.TargetRef != nil || len(spec.TargetRefs) > 0
-	t.Security.Selections.Set(tx, o.Key, Selection{Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: targeted})
+	t.Security.Selections.Set(tx, o.Key, selectionOf(spec.GetSelector(), spec.TargetRef, spec.TargetRefs))
 }
 
 // writeProviders replaces the extension providers that decide about requests.

@@ -3,7 +3,8 @@
 // Policies of a namespace without a selector apply to all its workloads, and such policies of the root namespace to all
 // workloads of the mesh. No class has these as a facet: they follow from the namespace, so that a policy for many
 // workloads moves no proxy to another class. Policies with a selector are a facet of the class, in one interned list:
-// equal lists are one value. A policy with targets applies to no sidecar.
+// equal lists are one value. A policy with targets applies to the gateways of its namespace that have the name of one in their label, and to no
+// other proxy.
 //
 // Everything here is a pure function of rows. The package starts no goroutines.
 package policy
@@ -38,7 +39,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	for _, ns := range namespaces(t, r, namespace) {
 		for l := range labels.All() {
 			for p := range t.Security.ByLabel.Group(r, state.LabelIn{Namespace: ns, Label: l}).All() {
-				if hasAll(labels, p.Labels) {
+				if hasAll(labels, p.Labels) && (ns == namespace || !targeted(t, r, p)) {
 					found = append(found, p.Key)
 				}
 			}
@@ -46,6 +47,15 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	}
 	slices.SortFunc(found, api.Key.Compare)
 	return intern.Of(found...)
+}
+
+// targeted reports whether a policy is for a Gateway of its namespace, and not for workloads with a label.
+func targeted(t *state.Tables, r *query.Reader, p state.SelectingPolicy) bool {
+	if _, named := mesh.LabelValue(p.Labels, mesh.GatewayNameLabel); !named {
+		return false
+	}
+	selection, ok := t.Security.Selections.Get(r, p.Key)
+	return ok && selection.Targeted
 }
 
 // SetOf returns the policies that apply to the workloads of a class. Classes to which the same policies apply have equal sets.
