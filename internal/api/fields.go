@@ -157,7 +157,7 @@ func (f *field) idle(s Scope) string {
 	case f.gateway:
 		return advise("only gateways act on it: ignored", f.advice)
 	case f.selected && !s.Selected:
-		return advise("counts for sidecars only in a rule with a workloadSelector, and gateways do not use it yet: ignored", f.advice)
+		return advise("sidecars use it only in a DestinationRule with a workloadSelector", f.advice)
 	case f.client && s.Server:
 		return advise("is about connections to other services, not about those to the application: it does nothing", f.advice)
 	}

@@ -114,7 +114,7 @@ func TestUnsupportedMesh(t *testing.T) {
 			"mesh.yaml:4: warning: MeshConfig: defaultConfig.image: is not supported yet: ignored",
 			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored; they select namespaces of a cluster, and none is read",
 		},
-		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: counts for sidecars only in a rule with a workloadSelector, and gateways do not use it yet: ignored; add a workloadSelector, or name files in clientCertificate, privateKey and caCertificates"},
+		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: sidecars use it only in a DestinationRule with a workloadSelector; add a workloadSelector, or name files in clientCertificate, privateKey and caCertificates"},
 		"defaultConfig: {gatewayTopology: {numTrustedProxies: 1}}":                                nil,
 		"defaultInboundHttpRetryPolicy: {attempts: 2}":                                            {"mesh.yaml:1: warning: MeshConfig: defaultInboundHttpRetryPolicy: is not supported yet: ignored"},
 		"trustDomain: [": nil,

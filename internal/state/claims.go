@@ -135,6 +135,8 @@ type Claims struct {
 	Labels  []mesh.Label
 	// ByLocality is true if the object may make the choice of endpoints depend on where the client runs.
 	ByLocality bool
+	// ByCredential is true for a rule that names a Secret which gateways use.
+	ByCredential bool
 	// Leader is the cluster of the leading Service, in a MemberClaim.
 	Leader string
 	// ByCluster is true for a MemberClaim of a Service that has other addresses than the leading Service. Clients in its cluster
@@ -149,7 +151,7 @@ type Claims struct {
 }
 
 func (c *Claims) equal(o *Claims) bool {
-	return c.Kind == o.Kind && c.Created == o.Created && c.ByLocality == o.ByLocality && c.ByCluster == o.ByCluster && c.Leader == o.Leader && c.ClusterLocal == o.ClusterLocal && c.Near == o.Near && slices.Equal(c.Hosts, o.Hosts) &&
+	return c.Kind == o.Kind && c.Created == o.Created && c.ByLocality == o.ByLocality && c.ByCredential == o.ByCredential && c.ByCluster == o.ByCluster && c.Leader == o.Leader && c.ClusterLocal == o.ClusterLocal && c.Near == o.Near && slices.Equal(c.Hosts, o.Hosts) &&
 		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources) && slices.Equal(c.Labels, o.Labels) &&
 		slices.Equal(c.Delegates, o.Delegates)
 }

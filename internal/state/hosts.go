@@ -34,6 +34,8 @@ type Hosts struct {
 	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder
 	// are the patterns among the hosts of DestinationRules.
 	ByLocality, ByLocalityUnder store.Index[struct{}, omap.Name]
+	// ByCredential are likewise the hosts of DestinationRules that name a Secret which gateways use, and ByCredentialUnder the patterns among them.
+	ByCredential, ByCredentialUnder store.Index[struct{}, omap.Name]
 	// PreferNear are hosts of services that prefer endpoints which are near in some way.
 	PreferNear store.Index[mesh.Nearness, omap.Name]
 
@@ -219,6 +221,16 @@ func (h *Hosts) defineLocalities(claims claimsTable) {
 	})
 	h.ByLocalityUnder = hostIndex(claims, "patternsByLocality", func(_ api.Key, c *Claims, host string, add func(struct{})) {
 		if c.ByLocality && mesh.IsWildcard(host) && c.Kind == PolicyClaim {
+			add(struct{}{})
+		}
+	})
+	h.ByCredential = hostIndex(claims, "hostsByCredential", func(_ api.Key, c *Claims, _ string, add func(struct{})) {
+		if c.ByCredential {
+			add(struct{}{})
+		}
+	})
+	h.ByCredentialUnder = hostIndex(claims, "patternsByCredential", func(_ api.Key, c *Claims, host string, add func(struct{})) {
+		if c.ByCredential && mesh.IsWildcard(host) {
 			add(struct{}{})
 		}
 	})

@@ -117,8 +117,10 @@ type DestinationRule struct {
 	Selector map[string]string
 	// Audience are the layers that see the rule. Rules with different audiences are not merged.
 	Audience intern.List[string]
-	Spec     *networking.DestinationRule
-	Hash     omap.Hash
+	// Credential is true if the rule names a Secret that gateways use.
+	Credential bool
+	Spec       *networking.DestinationRule
+	Hash       omap.Hash
 }
 
 func (d *DestinationRule) equal(o *DestinationRule) bool {

@@ -10,6 +10,7 @@ import (
 type block interface {
 	GetLoadBalancer() *networking.LoadBalancerSettings
 	GetOutlierDetection() *networking.OutlierDetection
+	GetTls() *networking.ClientTLSSettings
 }
 
 // blocks yields the settings of a rule: for the host, for its subsets, and for ports.
@@ -38,6 +39,16 @@ func byLocality(d *networking.DestinationRule) bool {
 	for b := range blocks(d) {
 		lb := b.GetLoadBalancer()
 		if b.GetOutlierDetection() != nil || lb.GetLocalityLbSetting() != nil || lb.GetZoneAwareLbSetting() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// byCredential reports whether a rule names a Secret for TLS. Without a selector only gateways use it.
+func byCredential(d *networking.DestinationRule) bool {
+	for b := range blocks(d) {
+		if b.GetTls().GetCredentialName() != "" && len(d.GetWorkloadSelector().GetMatchLabels()) == 0 {
 			return true
 		}
 	}

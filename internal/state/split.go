@@ -147,8 +147,10 @@ func ownNames(list []string) []string {
 func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
 	t.exposeServiceEntry(tx, o, spec)
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
+	_, samePorts := o.Labels[mesh.SamePortsLabel]
 	s := &mesh.Service{
-		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
+		SamePorts: samePorts,
+		Name:      o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
 		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution), Near: near,
 		Allocated: o.HostAddresses(),
 	}
@@ -260,12 +262,12 @@ func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networ
 	}
 	layers := t.layers(spec.ExportTo, o.Namespace, settings.PolicyExportTo)
 	if len(hosts) > 0 && len(layers) > 0 {
-		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: byLocality(spec)})
+		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: byLocality(spec), ByCredential: byCredential(spec)})
 	} else {
 		t.Claims.Delete(tx, o.Key)
 	}
 	t.DestinationRules.Set(tx, o.Key, &DestinationRule{
 		Object: o.Key, Created: age(o), Host: host, Selector: spec.WorkloadSelector.GetMatchLabels(),
-		Audience: intern.Of(layers...), Spec: spec, Hash: o.Hash,
+		Audience: intern.Of(layers...), Credential: byCredential(spec), Spec: spec, Hash: o.Hash,
 	})
 }

@@ -113,6 +113,9 @@ func (s *Secret) parsePair(entries map[string][]byte) []Flaw {
 	if err != nil {
 		return unused(err.Error(), names[0])
 	}
+	if err := Strong(leaf); err != nil {
+		return unused(err.Error(), names[0])
+	}
 	private, err := Key(key)
 	if err != nil {
 		return unused(err.Error(), names[1])

@@ -2,9 +2,11 @@ package credential
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
@@ -25,11 +27,26 @@ func newMaterial(t testing.TB, name string, notAfter time.Time) material {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return materialOf(t, name, notAfter, key)
+}
+
+// rsaMaterial has an RSA key.
+func rsaMaterial(t testing.TB, bits int) material {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return materialOf(t, "rsa", tomorrow(), key)
+}
+
+func materialOf(t testing.TB, name string, notAfter time.Time, key crypto.Signer) material {
+	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: notAfter.Add(-24 * time.Hour), NotAfter: notAfter,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: []byte(name),
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +69,7 @@ func tomorrow() time.Time { return time.Now().Add(24 * time.Hour) }
 
 func TestParse(t *testing.T) {
 	a, b, old := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow()), newMaterial(t, "old", time.Now().Add(-time.Hour))
+	small, large := rsaMaterial(t, 1024), rsaMaterial(t, 2048)
 	for _, c := range []struct {
 		name              string
 		entries           map[string]string
@@ -70,6 +88,9 @@ func TestParse(t *testing.T) {
 		{"no key, good roots", map[string]string{"tls.crt": a.cert, "ca.crt": b.cert}, "", b.cert, "", "[tls.key]: it is missing or empty"},
 		{"no certificate", map[string]string{"tls.key": a.key}, "", "", "", "[tls.crt]: it is missing or empty"},
 		{"key of another", map[string]string{"tls.crt": a.cert, "tls.key": b.key}, "", "", "", "[tls.crt tls.key]: private key does not match"},
+		{"chain in the wrong order", map[string]string{"tls.crt": b.cert + a.cert, "tls.key": a.key}, "", "", "", "[tls.crt tls.key]: private key does not match"},
+		{"RSA of 2048 bits", map[string]string{"tls.crt": large.cert, "tls.key": large.key}, large.cert, "", "", ""},
+		{"RSA of 1024 bits, good roots", map[string]string{"tls.crt": small.cert, "tls.key": small.key, "ca.crt": b.cert}, "", b.cert, "", "[tls.crt]: its RSA key has 1024 bits, and proxies take 2048 or more"},
 		{"key encrypted", map[string]string{"tls.crt": a.cert, "tls.key": block("ENCRYPTED PRIVATE KEY", []byte("x"))}, "", "", "", "[tls.key]: the key is encrypted"},
 		{"half-written certificate, good roots", map[string]string{"tls.crt": a.cert[:100], "tls.key": a.key, "ca.crt": b.cert}, "", b.cert, "", "[tls.crt]: 1 of its 1 PEM blocks"},
 		{"good pair, broken roots", map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": "x"}, a.cert, "", "", "[ca.crt]: it has no PEM block"},

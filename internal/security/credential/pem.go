@@ -2,6 +2,7 @@ package credential
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -162,6 +163,18 @@ func Key(data []byte) ([]byte, error) {
 func Match(chain, key []byte) error {
 	if _, err := tls.X509KeyPair(chain, key); err != nil {
 		return fmt.Errorf("%s; write a certificate and the key it was made for", strings.TrimPrefix(err.Error(), "tls: "))
+	}
+	return nil
+}
+
+// minRSA is the size of the smallest RSA keys whose certificates Envoy takes, in bits.
+const minRSA = 2048
+
+// Strong returns an error if Envoy refuses to show a certificate because of its key.
+func Strong(leaf *x509.Certificate) error {
+	key, ok := leaf.PublicKey.(*rsa.PublicKey)
+	if ok && key.N.BitLen() < minRSA {
+		return fmt.Errorf("its RSA key has %d bits, and proxies take %d or more; make a certificate with a larger key", key.N.BitLen(), minRSA)
 	}
 	return nil
 }

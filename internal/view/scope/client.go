@@ -14,7 +14,7 @@ import (
 
 // ClientOf returns the attributes of a class's proxies, besides their set, that may matter to a host.
 func ClientOf(c proxy.Class) traffic.Client {
-	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6, Cluster: c.Cluster, Network: c.Network}
+	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6, Cluster: c.Cluster, Network: c.Network, Networks: c.Networks}
 	if !c.Rules.Empty() {
 		k.Rules = traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
 	}
@@ -55,7 +55,7 @@ func (q *Queries) defineClients(g *query.Graph) {
 			hosts = q.localityHostsAmong(r, q.Hosts(r, k.Set))
 		}
 		if k.Client.Gateway {
-			hosts = union(hosts, q.Index.ForGateways.Group(r, k.Set, ""))
+			hosts = union(hosts, q.Index.ForGateways.Group(r, k.Set, ""), q.credentialHostsAmong(r, q.Hosts(r, k.Set)))
 		}
 		if k.Client.IPv6 {
 			hosts = union(hosts, q.Index.ForIPv6.Group(r, k.Set, ""))
@@ -63,7 +63,7 @@ func (q *Queries) defineClients(g *query.Graph) {
 		if k.Client.Cluster != "" {
 			hosts = union(hosts, q.clusterLocalAmong(r, k.Set))
 		}
-		if k.Client.Network != "" { // any endpoint may be there
+		if k.Client.Network != "" || !k.Client.Networks.Empty() { // any endpoint may be there, or elsewhere
 			hosts = union(hosts, q.Hosts(r, k.Set))
 		}
 		return union(hosts, q.hostsOfSelectingRules(r, k)), true
@@ -83,7 +83,7 @@ func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
 		sets = append(sets, q.LocalityHosts(r))
 	}
 	if c.Gateway {
-		sets = append(sets, q.services.Index.ForGateways.Group(r, service.All{}, ""))
+		sets = append(sets, q.services.Index.ForGateways.Group(r, service.All{}, ""), q.credentialHosts(r))
 	}
 	if c.IPv6 {
 		sets = append(sets, q.services.Index.ForIPv6.Group(r, service.All{}, ""))
@@ -91,7 +91,7 @@ func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
 	if c.Cluster != "" {
 		sets = append(sets, q.tables.Hosts.ClusterLocal.Group(r, ""))
 	}
-	if c.Network != "" { // any endpoint may be there
+	if c.Network != "" || !c.Networks.Empty() { // any endpoint may be there, or elsewhere
 		sets = append(sets, q.services.PublicHosts(r))
 	}
 	return union(sets...)
@@ -129,14 +129,33 @@ func (q *Queries) findLocalityHosts(r *query.Reader) Hosts {
 	if _, every := q.tables.AllByLocality(r); every {
 		return q.services.PublicHosts(r)
 	}
-	sets := []Hosts{q.tables.Hosts.ByLocality.Group(r, struct{}{})}
-	for pattern := range q.tables.Hosts.ByLocalityUnder.Group(r, struct{}{}).All() {
+	return q.withPatterns(r, q.tables.Hosts.ByLocality.Group(r, struct{}{}), q.tables.Hosts.ByLocalityUnder.Group(r, struct{}{}))
+}
+
+// credentialHosts are the hosts of the base view for which a rule names a Secret that gateways use.
+func (q *Queries) credentialHosts(r *query.Reader) Hosts {
+	return q.withPatterns(r, q.tables.Hosts.ByCredential.Group(r, struct{}{}), q.tables.Hosts.ByCredentialUnder.Group(r, struct{}{}))
+}
+
+// withPatterns returns some hosts, and the hosts of the base view under some patterns.
+func (q *Queries) withPatterns(r *query.Reader, hosts, patterns Hosts) Hosts {
+	sets := []Hosts{hosts}
+	for pattern := range patterns.All() {
 		if len(sets) == MaxGroups {
 			return q.services.PublicHosts(r)
 		}
 		sets = append(sets, q.tables.Hosts.ServiceUnder.Group(r, string(pattern)))
 	}
 	return union(sets...)
+}
+
+// credentialHostsAmong returns the given hosts for which a rule may name a Secret that gateways use. If a pattern has such a rule, it returns
+// all hosts.
+func (q *Queries) credentialHostsAmong(r *query.Reader, hosts Hosts) Hosts {
+	if q.tables.Hosts.ByCredentialUnder.Group(r, struct{}{}).Len() > 0 {
+		return hosts
+	}
+	return intersection(q.tables.Hosts.ByCredential.Group(r, struct{}{}), hosts)
 }
 
 // localityHostsAmong returns the given hosts whose endpoints may be preferred by the client's locality. If a pattern
@@ -146,7 +165,11 @@ func (q *Queries) localityHostsAmong(r *query.Reader, hosts Hosts) Hosts {
 	if every || q.tables.Hosts.ByLocalityUnder.Group(r, struct{}{}).Len() > 0 {
 		return hosts
 	}
-	few, many := q.tables.Hosts.ByLocality.Group(r, struct{}{}), hosts
+	return intersection(q.tables.Hosts.ByLocality.Group(r, struct{}{}), hosts)
+}
+
+// intersection returns the hosts that are in both sets.
+func intersection(few, many Hosts) Hosts {
 	if few.Len() > many.Len() {
 		few, many = many, few
 	}

@@ -24,6 +24,8 @@ type Client struct {
 	Cluster string
 	// Network is the network of the client, if gateways lead into it. It matters to services with endpoints there.
 	Network string
+	// Networks are the networks whose endpoints the client wants; empty for all.
+	Networks intern.List[string]
 }
 
 // SelectingRules are the DestinationRules whose workload selector selects a client.

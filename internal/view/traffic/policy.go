@@ -24,6 +24,8 @@ type Policy struct {
 	Subsets []*networking.Subset
 	// Selected is true if the rules are for the workloads that they select only. Secrets that they name then count for sidecars.
 	Selected bool
+	// Credential is true if a rule names a Secret that gateways use.
+	Credential bool
 
 	// audience are the namespaces that the rules are exported to.
 	audience intern.List[string]
@@ -110,6 +112,7 @@ func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit]
 func (p *Policy) add(rule *state.DestinationRule) {
 	p.Objects = append(p.Objects, rule.Object)
 	p.hashes = append(p.hashes, rule.Hash)
+	p.Credential = p.Credential || rule.Credential
 	if p.Top == nil {
 		p.Top = rule.Spec.TrafficPolicy
 	}

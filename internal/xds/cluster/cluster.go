@@ -71,10 +71,17 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 }
 
 // dependsOnClient reports whether the client can matter to a host's clusters: if rules select it, if the clusters hold the
-// endpoints, through its locality, or if the service differs for gateways or for proxies of IPv6 and it is one.
+// endpoints, through its locality, or if the service or its rules differ for gateways or for proxies of IPv6 and it is one.
 func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
 	s, ok := q.services.Service.Get(r, at.HostView)
-	return ok && (at.Rules != traffic.SelectingRules{} || resolves(s) || at.Gateway && s.DiffersForGateways() || at.IPv6 && s.ResolvesNames())
+	if !ok || at.Rules != (traffic.SelectingRules{}) || resolves(s) || at.IPv6 && s.ResolvesNames() {
+		return ok
+	}
+	if !at.Gateway || s.DiffersForGateways() {
+		return at.Gateway
+	}
+	policy, ok := q.traffic.Policy.Get(r, at.HostView)
+	return ok && policy.Credential
 }
 
 // translation is the translation of one service for a client.

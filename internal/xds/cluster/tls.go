@@ -33,7 +33,7 @@ func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 		envoy.UseTLS(c, m)
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
 		m := t.ruleTLS(t.r, http, tls)
-		if t.policy != nil && t.policy.Selected {
+		if t.policy != nil && (t.policy.Selected || t.client.Gateway) {
 			useCredential(&m, tls)
 		}
 		if len(m.SubjectAltNames) == 0 {
