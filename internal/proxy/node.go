@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -104,7 +105,7 @@ func checkSizes(n Node) error {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -112,7 +113,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -131,9 +132,15 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	}
 	p.NoCertificate = certificates == noCertificates
 	p.HTTP10, p.DNS, p.Unprivileged, p.SplitRoutes = isTrue(http10), isTrue(dns), isTrue(unprivileged), split == "" || isTrue(split)
+	p.Networks = names(networks)
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err
+	}
+	if p.Role == Router {
+		if p.Topology, err = topology(m); err != nil {
+			return err
+		}
 	}
 	if err := p.addAddresses(addresses); err != nil {
 		return err
@@ -145,6 +152,18 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		p.Locality = mesh.LabelledLocality(p.Labels)
 	}
 	return nil
+}
+
+// names returns the names of a list with commas, sorted.
+func names(text string) intern.List[string] {
+	var list []string
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return intern.Of(slices.Compact(list)...)
 }
 
 // isTrue reports whether a text of the metadata means true.

@@ -68,11 +68,38 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		{webID, `{"INTERCEPTION_MODE": "ALL"}`, "INTERCEPTION_MODE"},
 		{webID, `{"GENERATOR": "grpc"}`, `GENERATOR: "grpc" is not supported yet`},
 		{webID, `{"INSTANCE_IPS": "10.1.1.1,x"}`, `INSTANCE_IPS: "x"`},
+		{"router~10.1.1.1~gw-0.edge~x", `{"PROXY_CONFIG": {"gatewayTopology": {"numTrustedProxies": -1}}}`, "PROXY_CONFIG: gatewayTopology.numTrustedProxies: -1"},
+		{"router~10.1.1.1~gw-0.edge~x", `{"PROXY_CONFIG": {"gatewayTopology": {"numTrustedProxies": "2"}}}`, "numTrustedProxies is not a number"},
+		{"router~10.1.1.1~gw-0.edge~x", `{"PROXY_CONFIG": {"gatewayTopology": {"forwardClientCertDetails": 2}}}`, "gatewayTopology.forwardClientCertDetails is not a string"},
 		{webID, `{"NAMESPACE": "bank"}`, `namespace is "bank", and its node id has "shop"`},
 	} {
 		_, err := Parse(Node{ID: c.id, Metadata: metadata(t, c.metadata)})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Parse(%.60q, %s) = %v, want %q", c.id, c.metadata, err, c.want)
+		}
+	}
+}
+
+// TestGatewayMetadata: a router says which networks it wants and which proxies are in front of it; null and fields of newer versions are none.
+func TestGatewayMetadata(t *testing.T) {
+	const router = "router~10.1.1.1~gw-0.edge~edge.svc.cluster.local"
+	for _, c := range []struct {
+		id, metadata string
+		networks     string
+		topology     Topology
+	}{
+		{router, `{}`, "", Topology{}},
+		{router, `{"REQUESTED_NETWORK_VIEW": " south,,north,south"}`, "north south", Topology{}},
+		{webID, `{"REQUESTED_NETWORK_VIEW": "north", "PROXY_CONFIG": {"gatewayTopology": {"numTrustedProxies": 2}}}`, "north", Topology{}},
+		{router, `{"PROXY_CONFIG": {"statusPort": 15020}}`, "", Topology{}},
+		{router, `{"PROXY_CONFIG": {"gatewayTopology": null}}`, "", Topology{}},
+		{router, `{"PROXY_CONFIG": {"gatewayTopology": {"numTrustedProxies": 2, "new": {}}}}`, "", Topology{Own: true, TrustedProxies: 2}},
+		{router, `{"PROXY_CONFIG": {"gatewayTopology": {"forwardClientCertDetails": "FORWARD_ONLY", "proxyProtocol": {}}}}`, "",
+			Topology{Own: true, ProxyProtocol: true, ClientCert: "FORWARD_ONLY"}},
+	} {
+		p, err := Parse(Node{ID: c.id, Metadata: metadata(t, c.metadata)})
+		if err != nil || strings.Join(p.Networks.Items(), " ") != c.networks || p.Topology != c.topology {
+			t.Errorf("%s: %v, %+v", c.metadata, err, p)
 		}
 	}
 }

@@ -87,7 +87,8 @@ type Proxy struct {
 	Labels    mesh.Labels
 	ClusterID string
 	Network   string
-	Node      string // of Kubernetes
+	Networks  intern.List[string] // of the endpoints that the proxy wants, sorted; empty for all
+	Node      string              // of Kubernetes
 	Mode      Mode
 	Locality  mesh.Locality
 	// HTTP10 is true if clients and the application may use HTTP/1.0.
@@ -110,6 +111,8 @@ type Proxy struct {
 	NoCertificate bool
 	// Unprivileged is true if the proxy cannot listen at ports below 1024.
 	Unprivileged bool
+	// Topology describes the proxies in front of a gateway, if it has settings of its own.
+	Topology Topology
 	// Metadata is all that its node says. Only conditions of EnvoyFilters are compared with it.
 	Metadata *structpb.Struct
 	// DNS is true if the agent of the proxy answers the DNS queries of the workload.
@@ -127,7 +130,7 @@ type Proxy struct {
 func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
-		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
+		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Networks == o.Networks && p.Topology == o.Topology && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
 		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
@@ -213,6 +216,10 @@ type Class struct {
 	// Network is the network of the proxy, if gateways lead into it from others. It is empty otherwise: such a proxy reaches the same
 	// endpoints through gateways as one whose network is not known.
 	Network string
+	// Networks are the networks of the endpoints that the proxy wants, sorted; empty for all.
+	Networks intern.List[string]
+	// Topology describes the proxies in front of a router, if it has settings of its own.
+	Topology Topology
 	// Own are the addresses and ports at which others have a listener for the workload, which its own proxy has not. They exist only
 	// for pods of headless services.
 	Own intern.List[netip.AddrPort]
@@ -235,10 +242,15 @@ func (c Class) Hash() omap.Hash {
 	for _, labels := range []mesh.Labels{c.Labels, c.Site.Labels} {
 		h.labels(labels)
 	}
-	for name := range c.Rules.All() {
-		h.text(name)
+	for _, list := range []intern.List[string]{c.Rules, c.Networks} {
+		for name := range list.All() {
+			h.text(name)
+		}
+		h.end()
 	}
-	h.end()
+	h.flags(c.Topology.Own, c.Topology.ProxyProtocol)
+	h.number(int64(c.Topology.TrustedProxies))
+	h.text(c.Topology.ClientCert)
 	for at := range c.Own.All() {
 		h.text(at.String())
 	}
@@ -258,17 +270,8 @@ func (c Class) Hash() omap.Hash {
 		h.labels(condition.Metadata)
 	}
 	h.end()
-	for t := range c.Targets.All() {
-		h.number(int64(t.Port)) // at least 1, so it is not the end of the list
-		h.number(int64(t.Target))
-	}
-	h.number(0)
-	h.number(int64(c.MTLS.Mode))
-	for p := range c.MTLS.Ports.All() {
-		h.number(int64(p.Port)) // at least 1, so it is not the end of the list
-		h.number(int64(p.Mode))
-	}
-	h.number(0)
+	h.targets(c.Targets)
+	h.mtls(c.MTLS)
 	for p := range c.Inbound.All() {
 		h.flags(p.Bound)
 		for _, n := range []int64{int64(p.Number), int64(p.Protocol), int64(p.Port)} {
@@ -308,6 +311,23 @@ func (h *hashed) labels(list mesh.Labels) {
 		h.text(l.Name, l.Value)
 	}
 	h.end()
+}
+
+func (h *hashed) targets(list intern.List[PortTarget]) {
+	for t := range list.All() {
+		h.number(int64(t.Port)) // at least 1, so it is not the end of the list
+		h.number(int64(t.Target))
+	}
+	h.number(0)
+}
+
+func (h *hashed) mtls(m mesh.MTLS) {
+	h.number(int64(m.Mode))
+	for p := range m.Ports.All() {
+		h.number(int64(p.Port)) // at least 1, so it is not the end of the list
+		h.number(int64(p.Mode))
+	}
+	h.number(0)
 }
 
 // end marks the end of a list of texts: no text has the length -1.

@@ -207,6 +207,15 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 		write(tx, t.Kube.Pods, e.Key, p, ok)
 	case kube.KindNode:
 		n, ok := e.Value.(*kube.Node)
+		if !ok {
+			n = &kube.Node{}
+		}
+		t.writeNodeEntrance(tx, e.Key, n)
+		if !n.Labels.Empty() {
+			plain := *n
+			plain.Labels = mesh.Labels{}
+			n = &plain
+		}
 		write(tx, t.Kube.Nodes, e.Key, n, ok)
 	case kube.KindNamespace:
 		t.applyNamespace(tx, e)
@@ -258,7 +267,7 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	selector, near := mesh.LabelMap(s.Selector), t.nearness(k, s)
 	out := &mesh.Service{
 		Name: k.Name, Namespace: k.Namespace, Addresses: s.Addresses, SubjectAltNames: s.Identities, Resolution: mesh.Static, Near: near, ByFamily: true,
-		ClusterLocal: t.ClusterLocal(t.ServiceHost(k)),
+		ClusterLocal: t.ClusterLocal(t.ServiceHost(k)), SamePorts: s.SamePorts,
 	}
 	if s.Type == kube.Headless {
 		out.Resolution, out.Headless = mesh.Passthrough, true

@@ -31,6 +31,15 @@ type Networks struct {
 	At          store.Index[string, api.Key]
 	// Entrances are the Services of LabelledFor and At.
 	Entrances store.Table[api.Key, kube.Entrance]
+	// Nodes are the nodes that others reach from outside, and NodesIn lists them by cluster.
+	Nodes   store.Table[api.Key, NodeEntrance]
+	NodesIn store.Index[string, api.Key]
+}
+
+// NodeEntrance is a node that others reach from outside its network, at its first external address.
+type NodeEntrance struct {
+	Address string
+	Labels  mesh.Labels
 }
 
 // NetworkGateway is a gateway that the mesh networks name: either Address, or the Service with the host Service.
@@ -88,6 +97,8 @@ func (t *Tables) defineNetworks(db *store.DB) {
 	n.At = store.NewIndex(n.Entrances, "entrancesAt", func(k api.Key, _ kube.Entrance, add func(string, api.Key)) {
 		add(t.ServiceHost(k), k)
 	})
+	n.Nodes = store.NewTable[api.Key, NodeEntrance](db, "nodeEntrances", same[NodeEntrance])
+	n.NodesIn = store.NewIndex(n.Nodes, "nodeEntrancesIn", func(k api.Key, _ NodeEntrance, add func(string, api.Key)) { add(k.Cluster, k) })
 }
 
 // writeNetworks replaces the mesh networks.
@@ -155,4 +166,14 @@ func (t *Tables) NetworkOf(r store.Reader, labels mesh.Labels, cluster, address 
 // writeEntrance writes whether a Service may lead into a network.
 func (t *Tables) writeEntrance(tx *store.Txn, k api.Key, s *kube.Service) {
 	write(tx, t.Networks.Entrances, k, s.Entrance, s.Entrance != kube.Entrance{})
+}
+
+// writeNodeEntrance writes whether others reach a node from outside its network.
+func (t *Tables) writeNodeEntrance(tx *store.Txn, k api.Key, n *kube.Node) {
+	var e NodeEntrance
+	for address := range n.Addresses.All() {
+		e = NodeEntrance{address, n.Labels}
+		break
+	}
+	write(tx, t.Networks.Nodes, k, e, e.Address != "")
 }

@@ -71,6 +71,8 @@ type Service struct {
 	Distribution, Annotation string
 	// NodeLocal is true if spec.internalTrafficPolicy is Local: only endpoints on the node of the client are used.
 	NodeLocal bool
+	// SamePorts is true if gateways behind the Service listen at the ports of their servers, and not at its target ports.
+	SamePorts bool
 	// Written is true for a Service of a file, for which no controller makes endpoint slices: if it has none, its endpoints are the pods
 	// that it selects.
 	Written bool
@@ -86,6 +88,24 @@ type Entrance struct {
 	Port uint32
 	// Addresses are the IP addresses and names of its load balancers, and spec.externalIPs.
 	Addresses intern.List[string]
+	// ByNode is true for a Service of type NodePort with the annotation traffic.istio.io/nodeSelector. Its addresses are the external ones of the
+	// nodes with the labels of NodeLabels, and NodePorts are the ports of the nodes for its own.
+	ByNode     bool
+	NodeLabels mesh.Labels
+	NodePorts  intern.List[NodePort]
+}
+
+// NodePort is a port of nodes for a port of a Service.
+type NodePort struct{ Port, Node uint32 }
+
+// PortOf returns the port of nodes for a port of the Service; the port itself if they have none.
+func (e Entrance) PortOf(port uint32) uint32 {
+	for p := range e.NodePorts.All() {
+		if p.Port == port {
+			return p.Node
+		}
+	}
+	return port
 }
 
 // ServicePort is a port of a Service.
@@ -105,7 +125,7 @@ func (*Service) Kind() string { return KindService }
 func (s *Service) Same(v Value) bool {
 	o, ok := v.(*Service)
 	return ok && (s == o || s.Created == o.Created && s.Type == o.Type && s.Selector == o.Selector && s.ExternalName == o.ExternalName &&
-		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal && s.Written == o.Written &&
+		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal && s.SamePorts == o.SamePorts && s.Written == o.Written &&
 		slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.ExportTo, o.ExportTo) &&
 		slices.Equal(s.ServiceAccounts, o.ServiceAccounts) && slices.Equal(s.Identities, o.Identities))
 }
@@ -225,6 +245,8 @@ type Node struct {
 	Locality mesh.Locality
 	// Addresses are its addresses of the type ExternalIP, in their order.
 	Addresses intern.List[string]
+	// Labels are its labels. They are no part of the rows of Nodes.
+	Labels mesh.Labels
 }
 
 // Kind implements Value.

@@ -30,6 +30,37 @@ func read[T any](t testing.TB, text string) *T {
 	return o
 }
 
+// TestEntrance: a load balancer is reached at its addresses, and a Service of type NodePort at nodes, if it selects some.
+func TestEntrance(t *testing.T) {
+	ports := intern.Of(kube.NodePort{Port: 15443, Node: 31443})
+	for _, c := range []struct {
+		name, text string
+		want       kube.Entrance
+	}{
+		{"a load balancer", `
+metadata: {name: a, labels: {topology.istio.io/network: north, networking.istio.io/gatewayPort: "443"}, annotations: {traffic.istio.io/nodeSelector: "{}"}}
+spec: {type: LoadBalancer, clusterIP: 10.96.0.1, externalIPs: [192.0.2.9], ports: [{port: 15443, nodePort: 31443}]}
+status: {loadBalancer: {ingress: [{ip: 192.0.2.1, hostname: x}, {hostname: lb.test}]}}
+`, kube.Entrance{Network: "north", Port: 443, Addresses: intern.Of("192.0.2.1", "lb.test", "192.0.2.9")}},
+		{"some nodes", `
+metadata: {name: a, annotations: {traffic.istio.io/nodeSelector: '{"pool": "edge"}'}}
+spec: {type: NodePort, clusterIP: 10.96.0.1, ports: [{port: 15443, nodePort: 31443}, {port: 80}]}
+`, kube.Entrance{ByNode: true, NodeLabels: mesh.LabelsOf(map[string]string{"pool": "edge"}), NodePorts: ports}},
+		{"all nodes", `
+metadata: {name: a, annotations: {traffic.istio.io/nodeSelector: ""}}
+spec: {type: NodePort, clusterIP: 10.96.0.1, ports: [{port: 15443, nodePort: 31443}]}
+`, kube.Entrance{ByNode: true, NodePorts: ports}},
+		{"a selector that cannot be read", `
+metadata: {name: a, annotations: {traffic.istio.io/nodeSelector: "pool=edge"}}
+spec: {type: NodePort, clusterIP: 10.96.0.1, ports: [{port: 15443, nodePort: 31443}]}
+`, kube.Entrance{}},
+	} {
+		if got := newConverter().Service(read[core.Service](t, c.text)).Entrance; got != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestProtocol(t *testing.T) {
 	app := func(s string) *string { return &s }
 	for _, c := range []struct {

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -24,6 +25,8 @@ const (
 
 	// gatewayPortLabel is the label with the port of a Service that leads into a network.
 	gatewayPortLabel = "networking.istio.io/gatewayPort"
+	// nodeSelectorAnnotation has, as JSON, the labels of the nodes at which a Service of type NodePort is reached from other networks.
+	nodeSelectorAnnotation = "traffic.istio.io/nodeSelector"
 )
 
 // Service returns the value of a Service; nil if it has none.
@@ -39,6 +42,7 @@ func (c *Converter) Service(s *core.Service) *kube.Service {
 		Annotation:      s.Annotations[distributionAnnotation],
 		NodeLocal:       s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == core.ServiceInternalTrafficPolicyLocal,
 	}
+	_, v.SamePorts = s.Labels[mesh.SamePortsLabel]
 	if s.Spec.Type != core.ServiceTypeExternalName {
 		v.Entrance = c.entrance(s)
 	}
@@ -91,7 +95,25 @@ func (c *Converter) entrance(s *core.Service) kube.Entrance {
 		add(address)
 	}
 	e.Addresses = intern.Of(list...)
+	if selector, ok := s.Annotations[nodeSelectorAnnotation]; ok && s.Spec.Type == core.ServiceTypeNodePort {
+		selectNodes(&e, selector, s.Spec.Ports)
+	}
 	return e
+}
+
+// selectNodes has a Service reached at the ports of nodes. A selector that cannot be read selects no node, and an empty one all.
+func selectNodes(e *kube.Entrance, selector string, ports []core.ServicePort) {
+	labels := map[string]string{}
+	if selector != "" && json.Unmarshal([]byte(selector), &labels) != nil {
+		return
+	}
+	var list []kube.NodePort
+	for _, p := range ports {
+		if node := port(p.NodePort); node != 0 {
+			list = append(list, kube.NodePort{Port: port(p.Port), Node: node})
+		}
+	}
+	e.ByNode, e.NodeLabels, e.NodePorts = true, mesh.LabelsOf(labels), intern.Of(list...)
 }
 
 func (c *Converter) servicePort(p *core.ServicePort) kube.ServicePort {

@@ -196,6 +196,7 @@ func (c *Converter) Node(n *core.Node) *kube.Node {
 	return &kube.Node{
 		Locality:  mesh.NodeLocality(mesh.LabelsOf(n.Labels)),
 		Addresses: intern.Of(addresses...),
+		Labels:    mesh.LabelsOf(n.Labels),
 	}
 }
 

@@ -262,6 +262,20 @@ func TestLocalityOfPods(t *testing.T) {
 	}
 }
 
+// TestSamePorts: gateways behind a Service listen at its target ports, unless its label says that they keep the ports of their servers.
+func TestSamePorts(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		s := selecting(kube.ServicePort{Number: 80, Target: 8080})
+		s.SamePorts = same
+		w := meshtest.New(t)
+		w.Observe(values{in("west", kube.KindService, "a"): s, in("west", kube.KindPod, "p"): &kube.Pod{Address: "10.10.0.1", Labels: appA}})
+		d, _ := w.Queries.Services.Workload.Get(w.Graph.Naive(), service.Workload{Cluster: "west", Namespace: "shop", Name: "p"})
+		if got, want := fmt.Sprint(d.Targets.Items()), map[bool]string{false: "[{80 8080}]", true: "[]"}[same]; got != want || d.Ports.Empty() {
+			t.Errorf("%t: targets %s, want %s; ports %v", same, got, want, d.Ports)
+		}
+	}
+}
+
 // TestPodsOfServiceEntry checks that a ServiceEntry selects only pods that are ready and have an address and all labels
 // of the selector.
 func TestPodsOfServiceEntry(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -67,6 +69,17 @@ func (q *Queries) findGateways(r *query.Reader, network string) []Gateway {
 			list = append(list, Gateway{cluster, address, cmp.Or(port, gatewayPort)})
 		}
 	}
+	through := func(k api.Key, e kube.Entrance, port uint32) {
+		if !e.ByNode {
+			for address := range e.Addresses.All() {
+				add(k.Cluster, address, port)
+			}
+			return
+		}
+		for _, address := range q.nodes(r, k.Cluster, e.NodeLabels) {
+			add(k.Cluster, address, e.PortOf(cmp.Or(port, gatewayPort)))
+		}
+	}
 	named, _ := q.tables.Networks.Gateways.Get(r, network)
 	for _, g := range named {
 		if g.Address != "" {
@@ -75,19 +88,26 @@ func (q *Queries) findGateways(r *query.Reader, network string) []Gateway {
 		}
 		for k := range q.tables.Networks.At.Group(r, g.Service).All() {
 			e, _ := q.tables.Networks.Entrances.Get(r, k)
-			for address := range e.Addresses.All() {
-				add(k.Cluster, address, g.Port)
-			}
+			through(k, e, g.Port)
 		}
 	}
 	for k := range q.tables.Networks.LabelledFor.Group(r, network).All() {
 		e, _ := q.tables.Networks.Entrances.Get(r, k)
-		for address := range e.Addresses.All() {
-			add(k.Cluster, address, e.Port)
-		}
+		through(k, e, e.Port)
 	}
 	slices.SortFunc(list, Gateway.compare)
 	return slices.Compact(list)
+}
+
+// nodes returns the external addresses of the nodes of a cluster with some labels.
+func (q *Queries) nodes(r *query.Reader, cluster string, labels mesh.Labels) (list []string) {
+	for k := range q.tables.Networks.NodesIn.Group(r, cluster).All() {
+		n, ok := q.tables.Networks.Nodes.Get(r, k)
+		if ok && !slices.ContainsFunc(labels.Items(), func(l mesh.Label) bool { return !n.Labels.Has(l) }) {
+			list = append(list, n.Address)
+		}
+	}
+	return list
 }
 
 // Networks returns a function that returns the network of an endpoint; empty if it is not known. An endpoint that a

@@ -99,7 +99,7 @@ func (q *Queries) targets(r *query.Reader, hits []instance) intern.List[proxy.Po
 	var list []proxy.PortTarget
 	for _, h := range hits {
 		spec, ok := q.tables.Services.Get(r, h.object)
-		if !ok {
+		if !ok || spec.SamePorts {
 			continue
 		}
 		for _, p := range spec.Ports {

@@ -85,7 +85,7 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		list, far := q.reachable(r, s, keep(q.services.Endpoints(r, s, p.Number)), at.Network)
+		list, far := q.reachable(r, s, keep(q.services.Endpoints(r, s, p.Number)), at.Client)
 		if s.Near == mesh.OnlyNode {
 			list = onNode(list, at.Site)
 		}

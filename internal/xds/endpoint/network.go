@@ -23,9 +23,10 @@ type farEndpoint struct {
 	gateways []service.Gateway
 }
 
-// dependsOnClient reports whether the endpoints of a host may depend on a client. A network matters to hosts with an endpoint there.
+// dependsOnClient reports whether the endpoints of a host may depend on a client. A network matters to hosts with an endpoint there, and a
+// choice of networks to hosts with an endpoint in another one.
 func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
-	if at.Client != (traffic.Client{Network: at.Network}) {
+	if at.Client != (traffic.Client{Network: at.Network, Networks: at.Networks}) {
 		return true
 	}
 	s, ok := q.services.Service.Get(r, at.HostView)
@@ -35,7 +36,7 @@ func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool 
 	networkOf := q.services.Networks(r)
 	for _, p := range s.Ports {
 		for _, e := range q.services.Endpoints(r, s, p.Number) {
-			if networkOf(e.Endpoint) == at.Network {
+			if there := networkOf(e.Endpoint); there != "" && (there == at.Network || !wanted(at.Client, there)) {
 				return true
 			}
 		}
@@ -43,15 +44,23 @@ func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool 
 	return false
 }
 
-// reachable removes the endpoints to which Envoy cannot connect, and returns which of the others it reaches through gateways: endpoints on
+// wanted reports whether a client wants endpoints of a network.
+func wanted(c traffic.Client, network string) bool {
+	return c.Networks.Empty() || c.Networks.Has(network)
+}
+
+// reachable removes the endpoints that the client does not want and those to which Envoy cannot connect, and returns which of the others it reaches through gateways: endpoints on
 // another network than the client's, if gateways lead there. Gateways forward the mesh's TLS only, and an endpoint behind them that takes
 // no requests must not draw any. It changes the list.
-func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.PortEndpoint, network string) ([]mesh.PortEndpoint, farEndpoints) {
+func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.PortEndpoint, c traffic.Client) ([]mesh.PortEndpoint, farEndpoints) {
 	var far farEndpoints
 	networkOf := q.services.Networks(r)
 	list = slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool {
 		there := networkOf(e.Endpoint)
-		if there == "" || there == network {
+		if there != "" && !wanted(c, there) {
+			return true
+		}
+		if there == "" || there == c.Network {
 			return !e.Dialable()
 		}
 		gateways := q.services.Gateways(r, there, e.Cluster)

@@ -1,0 +1,53 @@
+package service_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+)
+
+// TestGatewaysByNode: a Service of type NodePort with a selector of nodes leads into a network at the external addresses of these nodes, in its
+// own cluster, and at the ports that nodes have for its ports.
+func TestGatewaysByNode(t *testing.T) {
+	node := func(pool string, addresses ...string) *kube.Node {
+		return &kube.Node{Addresses: intern.Of(addresses...), Labels: mesh.LabelsOf(map[string]string{"pool": pool, "x": "y"})}
+	}
+	key := func(cluster, name string) api.Key { return api.Key{Kind: kube.KindNode, Name: name, Cluster: cluster} }
+	entrance := kube.Entrance{
+		Network: "north", ByNode: true, NodeLabels: mesh.LabelsOf(map[string]string{"pool": "edge"}),
+		NodePorts: intern.Of(kube.NodePort{Port: 15443, Node: 31443}, kube.NodePort{Port: 16443, Node: 31444}), Addresses: intern.Of("192.0.2.99"),
+	}
+	gateway := in("west", kube.KindService, "gateway")
+	w := meshtest.New(t)
+	got := func() string {
+		return fmt.Sprint(w.Queries.Services.Gateways(w.Graph.Naive(), "north", "west"))
+	}
+	for _, step := range []struct {
+		name   string
+		values values
+		want   string
+	}{
+		{"nodes of the selector", values{
+			gateway:           &kube.Service{Entrance: entrance},
+			key("west", "n1"): node("edge", "192.0.2.1", "192.0.2.2"), key("west", "n2"): node("inner", "192.0.2.3"),
+			key("west", "n3"): node("edge"), key("east", "n4"): node("edge", "192.0.2.4"),
+		}, "[{west 192.0.2.1 31443}]"},
+		{"a node gets the label", values{key("west", "n2"): node("edge", "192.0.2.3")}, "[{west 192.0.2.1 31443} {west 192.0.2.3 31443}]"},
+		{"a node goes", values{key("west", "n1"): nil}, "[{west 192.0.2.3 31443}]"},
+		{"another port", values{gateway: &kube.Service{Entrance: kube.Entrance{
+			Network: "north", Port: 16443, ByNode: true, NodeLabels: entrance.NodeLabels, NodePorts: entrance.NodePorts,
+		}}}, "[{west 192.0.2.3 31444}]"},
+		{"a port without one of nodes", values{gateway: &kube.Service{Entrance: kube.Entrance{Network: "north", ByNode: true}}}, "[{west 192.0.2.3 15443}]"},
+		{"the Service goes", values{gateway: nil}, "[]"},
+	} {
+		w.Observe(step.values)
+		if got := got(); got != step.want {
+			t.Errorf("%s: got %s, want %s", step.name, got, step.want)
+		}
+	}
+}
