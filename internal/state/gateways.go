@@ -155,7 +155,8 @@ func (t *Tables) splitIngressClass(tx *store.Txn, o *api.Object, m *dynamicpb.Me
 
 func (t *Tables) splitIngress(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
 	s := ingressapi.SpecOf(m)
-	a := Admission{ByClass: true, Class: s.IngressClassName, Written: o.Position.Generation == 0}
+	at, _ := t.Positions.Peek(o.Key) // the object itself has none
+	a := Admission{ByClass: true, Class: s.IngressClassName, Written: at.Generation == 0}
 	a.Annotation, a.Annotated = o.Annotations[ingressapi.ClassAnnotation]
 	servers := &GatewayServers{Created: age(o), Admission: a, Servers: gateway.IngressServers(s, o.Namespace, o.Name)}
 	if s.DefaultBackend != nil && len(s.Rules) > 0 {

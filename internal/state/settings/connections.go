@@ -98,15 +98,19 @@ type GatewayTopology struct {
 
 // GatewayTopology returns the settings of the mesh configuration about the proxies in front of gateways.
 func (t *Settings) GatewayTopology(r store.Reader) GatewayTopology {
-	g := GatewayTopology{ClientCert: ClientCert{Forward: meshconfig.ForwardClientCertDetails_SANITIZE_SET, Subject: true, Cert: true, DNS: true, URI: true}}
-	v, ok := t.rows.Get(r, gatewayTopology)
-	if ok {
-		g.TrustedProxies, g.ProxyProtocol = uint32(v.Number/gatewayProxies), v.Number&gatewayPROXY != 0
-		if forward := v.Number / gatewayForward % gatewayForwards; forward != 0 {
-			g.ClientCert.Forward = meshconfig.ForwardClientCertDetails(forward)
-		}
+	v, _ := t.rows.Get(r, gatewayTopology)
+	return TopologyOf(uint32(v.Number/gatewayProxies), meshconfig.ForwardClientCertDetails(v.Number/gatewayForward%gatewayForwards), v.Number&gatewayPROXY != 0)
+}
+
+// TopologyOf returns the settings of gateways behind a number of trusted proxies. The zero value of forward is the default.
+func TopologyOf(proxies uint32, forward meshconfig.ForwardClientCertDetails, proxyProtocol bool) GatewayTopology {
+	if forward == meshconfig.ForwardClientCertDetails_UNDEFINED {
+		forward = meshconfig.ForwardClientCertDetails_SANITIZE_SET
 	}
-	return g
+	return GatewayTopology{
+		TrustedProxies: proxies, ProxyProtocol: proxyProtocol,
+		ClientCert: ClientCert{Forward: forward, Subject: true, Cert: true, DNS: true, URI: true},
+	}
 }
 
 // The parts of the number in the row of the topology of gateways: a bit, the number for clients' certificates, and the number of proxies.

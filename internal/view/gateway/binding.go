@@ -29,8 +29,8 @@ type Use struct {
 	Index   int
 	Port    uint32
 	Older   int64
-	// Redirects is true if the server redirects requests to HTTPS.
-	Redirects bool
+	// Redirects is true if the server redirects requests to HTTPS, and Secure if it takes them in TLS.
+	Redirects, Secure bool
 	// Object is the VirtualService or Ingress. It is zero for a host of a server that redirects, which needs no routes.
 	Object api.Key
 	// Rules is the host or pattern whose rules an Ingress contributes.
@@ -45,7 +45,7 @@ type Use struct {
 func (u Use) Compare(o Use) int {
 	return cmp.Or(cmp.Compare(u.Older, o.Older), cmp.Compare(u.Gateway, o.Gateway), cmp.Compare(u.Index, o.Index), cmp.Compare(u.Port, o.Port),
 		cmp.Compare(u.Rank, o.Rank), cmp.Compare(u.Created, o.Created), cmp.Compare(u.Object.Name, o.Object.Name), u.Object.Compare(o.Object), cmp.Compare(u.Rules, o.Rules),
-		cmp.Compare(flag(u.Redirects), flag(o.Redirects)))
+		cmp.Compare(flag(u.Redirects), flag(o.Redirects)), cmp.Compare(flag(u.Secure), flag(o.Secure)))
 }
 
 func flag(on bool) int {
@@ -229,7 +229,7 @@ func (q *Queries) secures(r *query.Reader, k api.Key, host string) bool {
 }
 
 func useOf(s Placed) Use {
-	return Use{Gateway: Name(s.Gateway), Index: s.Index, Port: s.Port, Older: s.Created, Redirects: s.Redirects()}
+	return Use{Gateway: Name(s.Gateway), Index: s.Index, Port: s.Port, Older: s.Created, Redirects: s.Redirects(), Secure: s.Secure()}
 }
 
 // Name is the name of a Gateway as the matches of rules have it.

@@ -31,7 +31,6 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 		}
 		return Foreign
 	}
-	missing := false
 	if name := q.classOf(r, a); name != "" {
 		class, ok := q.tables.Gateways.Classes.Get(r, ClassKey(name))
 		switch {
@@ -40,13 +39,10 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 		case ok:
 			return Foreign
 		}
-		missing = true
-	}
-	switch {
-	case settings.Mode == gateway.IngressDefault:
-		return Counts
-	case missing:
 		return ClassMissing
+	}
+	if settings.Mode == gateway.IngressDefault {
+		return Counts
 	}
 	return Unclaimed
 }

@@ -74,8 +74,11 @@ func (q *Queries) GatewayTLS(r *query.Reader, p gateway.Proxies, s gateway.Place
 	taken := map[string]bool{}
 	for _, b := range q.gateways.Bound(r, p, s) {
 		for _, rule := range q.rulesAt(r, p, s, b.Object, true) {
-			var names []string
-			for _, name := range rule.ServerNames {
+			wanted, names := rule.ServerNames, []string(nil)
+			if len(wanted) == 0 {
+				wanted = []string{"*"} // any name
+			}
+			for _, name := range wanted {
 				for _, host := range b.Hosts {
 					if both := narrower(host, name); both != "" && !taken[both] {
 						taken[both] = true

@@ -7,6 +7,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -14,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/security/compliance"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
@@ -33,13 +35,15 @@ type GatewaysKey struct {
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxies' addresses.
 	Families mesh.Families
+	// Topology describes the proxies in front of the gateways, if they have settings of their own.
+	Topology proxy.Topology
 	// Policies name the filters that come first.
 	Policies authz.Key
 }
 
 // GatewaysKeyOf returns the key of a class of gateways to which some policies apply.
 func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key, t telemetry.Key) GatewaysKey {
-	return GatewaysKey{Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
+	return GatewaysKey{Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Topology: c.Topology, Policies: policies}
 }
 
 // gatewaySocketKey names a listener of gateways.
@@ -71,11 +75,13 @@ type gatewayBuilder struct {
 	http envoy.HTTPOptions
 	// first are the filters before all others.
 	first authz.Filters
+	// taken are the names in TLS that have a filter chain already. Envoy refuses a listener with two chains for one name.
+	taken map[string]bool
 }
 
 // gateway returns a listener of gateways; nil if no server of it can take a connection.
 func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Listener) *listenerv3.Listener {
-	b := gatewayBuilder{q: q, r: r, gatewaySocketKey: k, first: q.policies.Filters(r, k.Policies)}
+	b := gatewayBuilder{q: q, r: r, gatewaySocketKey: k, first: q.policies.Filters(r, k.Policies), taken: terminated(plan)}
 	l := b.socket()
 	b.name = l.Name
 	b.http = q.gatewayHTTP(r, k)
@@ -89,7 +95,7 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	if len(l.FilterChains) == 0 {
 		return nil
 	}
-	if topology := q.tables.GatewayTopology(r); topology.ProxyProtocol {
+	if q.topology(r, k.Topology).ProxyProtocol {
 		envoy.AddProxyProtocol(l)
 	}
 	if plan.Servers[0].Kind().IsTLS() {
@@ -97,6 +103,30 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	}
 	q.telemetry.Settings(r, k.Telemetry).Apply(l)
 	return l
+}
+
+// terminated returns the names for which some server shows a certificate. No rule for another server takes one of them.
+func terminated(plan *gateway.Listener) map[string]bool {
+	taken := map[string]bool{}
+	for _, s := range plan.Servers {
+		if s.Secure() {
+			for _, host := range s.Hosts {
+				taken[host.Name] = true
+			}
+		}
+	}
+	return taken
+}
+
+// free returns the names that have no filter chain yet. From now on they have one.
+func (b gatewayBuilder) free(names []string) (list []string) {
+	for _, name := range names {
+		if !b.taken[name] {
+			b.taken[name] = true
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // socket returns the listener without filter chains.
@@ -144,22 +174,27 @@ func (b gatewayBuilder) chains(s gateway.Placed) (list []*listenerv3.FilterChain
 		}
 	case gateways.PassesTLS:
 		for _, rule := range b.q.transport.GatewayTLS(b.r, b.Proxies, s) {
-			add(rule.ServerNames, b.forward(rule)...)
+			if names := b.free(rule.ServerNames); len(names) > 0 {
+				add(names, b.forward(rule)...)
+			}
 		}
 	case gateways.PassesMeshTLS:
 		for _, to := range b.q.transport.GatewayPass(b.r, b.Proxies, s) {
-			list = append(list, b.passing(to))
+			if name := envoy.ServerName(to.Port, to.Subset, to.Host); len(b.free([]string{name})) > 0 {
+				list = append(list, b.passing(to))
+			}
 		}
 	}
 	return list
 }
 
-// passing forwards TLS of the mesh for a port of a service, or a subset of it.
+// passing forwards TLS of the mesh for a port of a service, or a subset of it. No policy of the gateway decides about it: the caller is
+// not known here, and the policies of the service's workloads decide.
 func (b gatewayBuilder) passing(to transport.Destination) *listenerv3.FilterChain {
 	name := envoy.ServerName(to.Port, to.Subset, to.Host)
 	m := &listenerv3.FilterChainMatch{ServerNames: []string{name}, ApplicationProtocols: envoy.MeshALPN()}
 	proxy := envoy.TCPForward(name, name, envoy.TCPOptions{IdleTimeout: b.IdleTimeout})
-	return envoy.Chain("", m, append(slices.Clone(b.first.TCP), proxy)...)
+	return envoy.Chain("", m, proxy)
 }
 
 // handshakeTimeout is how long a client may take for the TLS handshake.
@@ -222,8 +257,16 @@ func (b gatewayBuilder) requests(s gateway.Placed) *listenerv3.Filter {
 // connection, or from the proxies before them that the mesh trusts, and believe nothing that a client says of its certificate.
 func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOptions {
 	o := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer)
-	topology := q.tables.GatewayTopology(r)
+	topology := q.topology(r, k.Topology)
 	o.UseRemoteAddress, o.TrustedHops = true, topology.TrustedProxies
 	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(topology.ClientCert)
 	return o
+}
+
+// topology returns the settings of gateways about the proxies in front of them: their own, or else the settings of the mesh.
+func (q *Queries) topology(r *query.Reader, own proxy.Topology) settings.GatewayTopology {
+	if !own.Own {
+		return q.tables.GatewayTopology(r)
+	}
+	return settings.TopologyOf(own.TrustedProxies, meshconfig.ForwardClientCertDetails(meshconfig.ForwardClientCertDetails_value[own.ClientCert]), own.ProxyProtocol)
 }

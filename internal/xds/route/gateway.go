@@ -70,7 +70,7 @@ func (q *Queries) gatewayHost(r *query.Reader, k gatewayHostKey) ([]*resource.Pi
 			continue
 		}
 		done = append(done, u.Rules)
-		b := builder{q: q, r: r, gateway: u.Gateway, settings: s, key: virtualHostKey{
+		b := builder{q: q, r: r, gateway: u.Gateway, secure: u.Secure, settings: s, key: virtualHostKey{
 			HostView: service.HostView{Host: k.host, Viewer: k.Namespace}, Port: u.Port, Labels: k.Labels, Rules: k.Rules,
 		}}
 		b.addUse(u)

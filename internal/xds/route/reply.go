@@ -8,8 +8,9 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// redirect answers with a redirect. What the rule does not set stays as in the request. port is the port of the request.
-func redirect(in *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
+// redirect answers with a redirect. What the rule does not set stays as in the request. port is the port of the request, and secure is true if it
+// comes in TLS.
+func redirect(in *networking.HTTPRedirect, port uint32, secure bool) *routev3.Route_Redirect {
 	out := &routev3.RedirectAction{HostRedirect: in.Authority, ResponseCode: redirectCode(in.RedirectCode)}
 	switch {
 	case in.Uri != "":
@@ -30,7 +31,11 @@ func redirect(in *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect 
 		}
 	}
 	scheme := in.Scheme
-	if scheme == "" {
+	switch {
+	case scheme != "":
+	case secure:
+		scheme = "https"
+	default:
 		scheme = "http"
 	}
 	if out.PortRedirect == 80 && scheme == "http" || out.PortRedirect == 443 && scheme == "https" {

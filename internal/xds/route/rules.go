@@ -21,6 +21,8 @@ type builder struct {
 	key virtualHostKey
 	// gateway is the Gateway whose requests are routed, as NAMESPACE/NAME; empty for requests of sidecars.
 	gateway string
+	// secure is true for requests that a gateway takes in TLS.
+	secure bool
 	// settings are set by addRules.
 	settings settings.RouteSettings
 	// targets are the destination hosts that were looked up, by host.
@@ -108,7 +110,7 @@ func (b *builder) add(vs *state.VirtualService, rule *networking.HTTPRoute, out 
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = changes.responseAdd, changes.responseRemove
 	switch {
 	case rule.Redirect != nil:
-		out.Action = redirect(rule.Redirect, b.key.Port)
+		out.Action = redirect(rule.Redirect, b.key.Port, b.secure)
 	case rule.DirectResponse != nil:
 		out.Action = directResponse(rule.DirectResponse)
 	case len(rule.Route) > 0:
