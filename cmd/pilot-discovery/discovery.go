@@ -38,6 +38,7 @@ It fetches the keys with which proxies verify tokens (jwksUri of RequestAuthenti
 link-local and metadata addresses. Environment variables of Istio change that:
   DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES         namespaces, besides its own, whose workloads may read all debug pages through
                                                  their agents, separated by commas; others read of their own namespace's proxies
+  ENABLE_XDS_API_GENERATOR_AUTH                  false: other control planes may read configuration (MCP) without showing who they are
   BLOCKED_CIDRS_IN_JWKS_URIS                     more ranges of addresses not to fetch from, separated by commas
   PILOT_JWT_PUB_KEY_REFRESH_INTERVAL             how often keys are fetched anew (20m)
   PILOT_JWT_ENABLE_REMOTE_JWKS                   hybrid: proxies fetch keys from services that they see; envoy: only proxies do

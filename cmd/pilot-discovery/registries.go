@@ -5,18 +5,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/consul"
 	"github.com/pilotmesh/pilot/internal/source/eureka"
 	"github.com/pilotmesh/pilot/internal/source/kept"
+	"github.com/pilotmesh/pilot/internal/source/mcp"
 	"github.com/pilotmesh/pilot/internal/source/nacos"
 	"github.com/pilotmesh/pilot/internal/source/registries"
 	"github.com/pilotmesh/pilot/internal/source/zookeeper"
@@ -35,17 +39,25 @@ func allSources(s *config.Settings, access *rest.Config, policies *kept.Book, lo
 	case one == nil:
 		return sources, share, func() []registry.Status { return []registry.Status{} }, nil
 	}
-	return append(sources, one), share, one.Statuses, nil
+	settings := share
+	return append(sources, one), func(to source.Sink) source.Sink { return settings(registries.Sharing(to, one)) }, one.Statuses, nil
 }
+
+// meshFollows reports whether a source reads the mesh configuration, in which there may be servers of configuration.
+func meshFollows(s *config.Settings) bool { return s.MeshConfig != "" || s.Kubernetes() }
 
 // newRegistries creates the source of the registries outside Kubernetes; nil if there are none. An error is a mistake of the user.
 func newRegistries(s *config.Settings, log *slog.Logger) (*registries.Source, error) {
-	if s.RegistriesConfig == "" && s.ConsulURL == "" {
-		return nil, nil
+	if s.RegistriesConfig == "" && s.ConsulURL == "" && !meshFollows(s) {
+		return nil, needsEntry(s, nil)
 	}
 	o := registries.Options{
 		Path: s.RegistriesConfig, Domain: s.Domain, Log: logging.For(log, logRegistries),
-		Factories: map[string]registries.Factory{registries.Consul: consul.New, registries.ZooKeeper: zookeeper.New, registries.Nacos: nacos.New, registries.Eureka: eureka.New},
+		WaitMesh: meshFollows(s), State: statefile.Dir(s.CA.StateDir), IgnoreRefused: s.IgnoreRefused,
+		Factories: map[string]registries.Factory{
+			registries.Consul: consul.New, registries.ZooKeeper: zookeeper.New, registries.Nacos: nacos.New, registries.Eureka: eureka.New,
+			registries.MCP: mcp.Factory(mcp.Options{ClusterID: s.ClusterID, Namespace: s.Namespace}),
+		},
 	}
 	if s.ConsulURL != "" {
 		u, err := url.Parse(s.ConsulURL)
@@ -58,8 +70,25 @@ func newRegistries(s *config.Settings, log *slog.Logger) (*registries.Source, er
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(s.Registries, "Consul") && !slices.Contains(all.Types(), registries.Consul) {
-		return nil, errors.New("--registries: Consul needs the address of a server; set --consulserverURL, or an entry of type consul in --registriesConfig")
+	return all, needsEntry(s, all.Types())
+}
+
+// needsEntry returns an error if --registries names a kind that needs a server, and none is described.
+func needsEntry(s *config.Settings, types []string) error {
+	if slices.Contains(s.Registries, "Consul") && !slices.Contains(types, registries.Consul) {
+		return errors.New("--registries: Consul needs the address of a server; set --consulserverURL, or an entry of type consul in --registriesConfig")
 	}
-	return all, nil
+	if !slices.Contains(s.Registries, "MCP") || slices.Contains(types, registries.MCP) || s.MeshConfig == "" && s.Kubernetes() {
+		return nil
+	}
+	if s.MeshConfig != "" {
+		text, err := os.ReadFile(s.MeshConfig)
+		if err != nil {
+			return fmt.Errorf("--meshConfig: %w", err)
+		}
+		if m, _ := api.DecodeMesh(s.MeshConfig, text); len(m.GetConfigSources()) > 0 {
+			return nil
+		}
+	}
+	return errors.New("--registries: MCP needs the address of a server; set configSources in the mesh configuration, or an entry of type mcp in --registriesConfig")
 }

@@ -82,8 +82,14 @@ func start(t *testing.T, flags ...string) *controlPlane {
 // startIn starts a control plane with a directory.
 func startIn(t *testing.T, dir string, flags ...string) *controlPlane {
 	t.Helper()
+	put(t, filepath.Join(dir, "reviews.yaml"), fmt.Sprintf(reviews, "10.1.0.1"))
+	return startEmpty(t, dir, flags...)
+}
+
+// startEmpty starts a control plane with the files in a directory.
+func startEmpty(t *testing.T, dir string, flags ...string) *controlPlane {
+	t.Helper()
 	c := &controlPlane{t: t, dir: dir, http: free(t), grpc: free(t), exit: make(chan int, 1)}
-	c.write("reviews.yaml", fmt.Sprintf(reviews, "10.1.0.1"))
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	args := append([]string{"discovery", "--configDir=" + c.dir, "--httpAddr=" + c.http, "--grpcAddr=" + c.grpc, "--monitoringAddr=", "--secureGRPCAddr="}, flags...)

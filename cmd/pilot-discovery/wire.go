@@ -80,7 +80,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
-		Admit: secure.door.Admit, Pace: secure.door.Pace.Wait, Revoked: secure.keeper.Revoked, Observer: metrics, Log: logging.For(log, logProxies),
+		Admit: secure.door.Admit, Pace: secure.door.Pace.Wait, Revoked: secure.keeper.Revoked, Observer: metrics, Log: logging.For(log, logProxies), Configuration: running.Configuration,
 		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
 	pages = admin.New(admin.Options{
@@ -195,7 +195,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != "", Kubernetes: s.Kubernetes()})
 	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
 	return loop.New(tables, graph, queries, loop.Settings{
-		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Visits: visits, Refused: secure.refuse,
+		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Visits: visits, Refused: secure.refuse, OpenConfiguration: s.OpenConfiguration,
 		Observe: func(c loop.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
 			secure.trust.setRoots(tables.PresentCACertificates())

@@ -17,8 +17,8 @@ func registriesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "registries [NAME]",
 		Short: "Show the registries of services outside Kubernetes",
-		Long: `registries shows for each registry (Consul, ZooKeeper, Nacos, Eureka and the registries file itself) its state, how many services and instances of
-it are in force, how many of these the registry does not list any more and the protection holds, and what of it is not used, with the reason.
+		Long: `registries shows for each registry (Consul, ZooKeeper, Nacos, Eureka, MCP servers and the registries file itself) its state, how many services and
+instances of it are in force, how many of these the registry does not list any more and the protection holds, and what of it is not used, with the reason.
 
 The states are: connecting, it has never been listed; synced, its services are in force; stale, it cannot be read now and its last services
 stay; held, it lost many instances and they stay for a while; failed, it refuses the control plane.
@@ -66,7 +66,7 @@ Exit codes: 0 all registries are synced; 1 one is not, or the control plane does
 // writeRegistries writes a table, and below it the errors and problems.
 func writeRegistries(w io.Writer, all []registry.Status) error {
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(w, "no registries: start the control plane with --registriesConfig or --consulserverURL")
+		_, err := fmt.Fprintln(w, "no registries: start the control plane with --registriesConfig or --consulserverURL, or set configSources in the mesh configuration")
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)

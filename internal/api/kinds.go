@@ -175,6 +175,9 @@ func (k Kind) Versions() []string {
 	return nil
 }
 
+// NewSpec returns an empty spec of the kind.
+func (k Kind) NewSpec() proto.Message { return k.spec.ProtoReflect().New().Interface() }
+
 // FindKind returns the kind with a name; false if the product does not act on such a kind.
 func FindKind(name string) (Kind, bool) {
 	for _, k := range Kinds() {

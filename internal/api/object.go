@@ -85,6 +85,10 @@ const (
 	// DryRun is set on an AuthorizationPolicy that is only tried out: proxies count its decisions without enforcing them.
 	DryRun = "istio.io/dry-run"
 
+	// ServedThrough is set on an object that an MCP server has served. Its value lists the control planes through which it came, separated by
+	// commas, the server last. It is not read from files and clusters.
+	ServedThrough = "pilotmesh.io/served-through"
+
 	// RegisteredBy is set on a WorkloadEntry that a control plane has made for a proxy; its value is the name of the WorkloadGroup.
 	// Controller names the replica to which the proxy is, or was, connected. ConnectedAt and DisconnectedAt are since when.
 	RegisteredBy   = "istio.io/autoRegistrationGroup"

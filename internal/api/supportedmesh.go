@@ -24,7 +24,9 @@ MeshConfig
 	outboundTrafficPolicy.mode
 	outboundTrafficPolicy.tls clientTLS
 	inboundTrafficPolicy.mode
-	configSources             no
+	configSources.address
+	configSources.tlsSettings clientTLS
+	configSources.subscribedResources  no: all kinds are read
 	enableAutoMtls
 	trustDomain
 	trustDomainAliases

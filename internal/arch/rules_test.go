@@ -47,12 +47,13 @@ var flow = []struct{ pkg, imports string }{
 	{"source/kept", "api engine/omap run/statefile"},
 	{"source/folder", "api api/kube run/filewatch security/credential source"},
 	{"source/object", "api api/kube engine/intern mesh"},
-	{"source/registries", "api api/code api/registry api/rules/syntax mesh run/filewatch run/retry source"},
+	{"source/registries", "api api/code api/registry api/rules/syntax mesh run/filewatch run/retry run/statefile source source/kept"},
 	{"source/dubbo", "mesh source/registries"},
 	{"source/consul", "mesh source/registries"},
 	{"source/zookeeper", "mesh source/dubbo source/registries"},
 	{"source/nacos", "source/dubbo source/registries"},
 	{"source/eureka", "source/registries"},
+	{"source/mcp", "api source/registries"},
 	{"source/...", "api api/kube engine/intern engine/omap mesh run run/links run/retry security/credential source source/kept source/object"},
 	{"state/connected", "api api/rejection engine/omap engine/store proxy"},
 	{"state/settings", "api api/gateway engine/intern engine/store mesh security/compliance"},
@@ -68,7 +69,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/layer", "engine/omap engine/query mesh view/..."},
 	{"xds/secret", translator + " api/kube security/credential"},
 	{"xds/patch", "api api/rules/envoy engine/omap"},
-	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/layer xds/patch xds/resource xds/telemetry"},
+	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/layer xds/mcp xds/patch xds/resource xds/telemetry"},
 	{"xds/...", translator},
 	// Streams see resources only. The loop joins everything.
 	{"ads/arrivals", ""},
@@ -80,7 +81,8 @@ var flow = []struct{ pkg, imports string }{
 	{"ads/protocol/claim", "ads/request engine/omap xds/resource"},
 	{"ads/protocol/reject", "engine/omap xds/resource"},
 	{"ads/protocol", "ads/protocol/claim ads/protocol/content ads/protocol/memo ads/protocol/nameset ads/protocol/reject ads/request engine/omap engine/store xds/resource"},
-	{"ads/server", "ads/gate ads/protocol ads/protocol/reject ads/request engine/store security/identity xds/resource"},
+	{"ads/configuration", "ads/request engine/omap xds/resource"},
+	{"ads/server", "ads/configuration ads/gate ads/protocol ads/protocol/reject ads/request engine/omap engine/store security/identity xds/resource"},
 	{"loop", "ads/... api api/rejection engine/omap engine/query engine/store mesh proxy run security/identity source state/... view/... xds/..."},
 	// Questions, answered by the same queries.
 	{"explain/access", ""},
@@ -125,7 +127,7 @@ const (
 // outside says which packages may import from which other modules: a prefix of import paths, and the only places for it.
 // The longest prefix counts. Imports that match no row are free.
 var outside = []struct{ prefix, only, why string }{
-	{"github.com/envoyproxy/go-control-plane", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy, except for the check of what users patch in its messages"},
+	{"github.com/envoyproxy/go-control-plane", "api/rules/envoy source/mcp xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy, except for the check of what users patch in its messages"},
 	{"github.com/cncf/xds", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy"},
 	{"k8s.io/", "source/... controller/cluster inject/... install/...", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
@@ -173,6 +175,7 @@ var goroutines = map[string]string{
 	"controller/permission": "one request per service account, a few at a time, which are waited for",
 	"controller/keys":       "one fetch per key set, a few at a time, which are waited for",
 	"source/registries":     "one reader per registry, which comes and goes with its entry in the file",
+	"source/mcp":            "the receiving half of a stream, which is waited for",
 	"source/remote":         "one source per remote cluster, which comes and goes with its Secret",
 	"agent/upstream":        "the receiving half of a stream, which is waited for",
 	"agent/secret":          "the sending half of a stream, and the request to the certificate authority",

@@ -18,7 +18,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml and *.json, including subdirectories) instead of the Kubernetes cluster; changes are watched")
 	fs.StringVar(&s.CredentialsDir, "credentialsDir", s.CredentialsDir, "folder of Secrets for credentialName: NAMESPACE/NAME/{tls.crt,tls.key,ca.crt,ca.crl}, such as shop/payments-client/tls.crt; changes are watched. Sidecars get those of their own namespace, over TLS only")
-	fs.StringSliceVar(&s.Registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries: Kubernetes, Consul, ZooKeeper, Nacos, Eureka, Memory. With --configDir, Kubernetes is read only if --kubeconfig is set; the others are described by --registriesConfig, and Consul also by --consulserverURL")
+	fs.StringSliceVar(&s.Registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries: Kubernetes, Consul, ZooKeeper, Nacos, Eureka, MCP, Memory. With --configDir, Kubernetes is read only if --kubeconfig is set; the others are described by --registriesConfig, Consul also by --consulserverURL, and MCP by configSources of the mesh configuration")
 	fs.StringVar(&s.RegistriesConfig, "registriesConfig", s.RegistriesConfig, "file with the registries outside Kubernetes and the migrations between them (doc/registries.md); changes are watched")
 	fs.StringVar(&s.ConsulURL, "consulserverURL", s.ConsulURL, "URL of a Consul server or agent, such as http://127.0.0.1:8500: one registry of the name consul")
 	fs.DurationVar(&s.ConsulInterval, "consulserverInterval", s.ConsulInterval, "longest wait of one query to the server of --consulserverURL")
@@ -134,7 +134,7 @@ func (s *Settings) Remarks(args []string) []string {
 
 // kinds are the kinds of registries outside Kubernetes.
 func (*Settings) kinds() []string {
-	return []string{consul, "ZooKeeper", "Nacos", "Eureka", "Memory"}
+	return []string{consul, "ZooKeeper", "Nacos", "Eureka", mcpServers, "Memory"}
 }
 
 // unknown finds the flags of a command line that fs does not have.

@@ -47,6 +47,7 @@ func actingVariables() []variables.Variable {
 		{Name: "PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", Does: "false: make no WorkloadEntries for proxies"},
 		{Name: "PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", Does: "how long the entry of a proxy stays after it has disconnected"},
 		{Name: "ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", Does: "false: proxies that have not shown who they are may ask to be registered"},
+		{Name: "ENABLE_XDS_API_GENERATOR_AUTH", Does: "false: clients that have not shown who they are may read configuration (MCP)"},
 		{Name: "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", Does: "namespaces whose workloads may read all debug pages"},
 		{Name: "BLOCKED_CIDRS_IN_JWKS_URIS", Does: "addresses from which no keys are fetched"},
 		{Name: "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", Does: "how often keys of issuers are fetched"},

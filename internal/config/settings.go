@@ -63,6 +63,8 @@ type Settings struct {
 	ConsulURL        string
 	ConsulInterval   time.Duration
 	Registries       []string
+	// OpenConfiguration is true if clients that have not shown who they are may read configuration.
+	OpenConfiguration bool
 	// KeyRefresh is the time between two fetches of a key set for tokens. BlockedKeyServers are addresses that no key set is fetched
 	// from, besides loopback addresses and their like. InsecureKeyServers is true to accept any certificate of key servers.
 	KeyRefresh         time.Duration
@@ -133,6 +135,7 @@ const (
 	defaultCluster    = "Kubernetes"
 	kubernetes        = "Kubernetes"
 	consul            = "Consul"
+	mcpServers        = "MCP"
 	defaultRevision   = "default"
 
 	defaultRemoteTimeout = "30s"
@@ -175,7 +178,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 			Webhooks: env("INJECTION_WEBHOOK_CONFIG_NAME", "istio-sidecar-injector"), Checks: env("VALIDATION_WEBHOOK_CONFIG_NAME", "istio-istio-system"),
 		},
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
-		ConsulInterval:   5 * time.Minute,
+		ConsulInterval: 5 * time.Minute, OpenConfiguration: env("ENABLE_XDS_API_GENERATOR_AUTH", "true") == "false",
 		ShutdownDuration: 10 * time.Second,
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,
 		Allocate:      env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",

@@ -122,9 +122,6 @@ func (s *Settings) checkConsul(wrong func(flag, format string, args ...any)) {
 	if s.ConsulURL == "" && s.RegistriesConfig == "" && slices.Contains(s.Registries, consul) {
 		wrong("registries", "Consul needs the address of a server; set --consulserverURL, or an entry of type consul in --registriesConfig")
 	}
-	if slices.Contains(s.Registries, "MCP") {
-		wrong("registries", "MCP servers are not read yet; remove MCP")
-	}
 }
 
 func (s *Settings) checkAddresses(wrong func(flag, format string, args ...any)) {

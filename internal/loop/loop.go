@@ -33,6 +33,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/mcp"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -57,6 +58,8 @@ type Settings struct {
 	// MinInterval is the minimum time between two commits. The first commit after a pause is not delayed.
 	MinInterval time.Duration
 	Log         *slog.Logger
+	// OpenConfiguration is true if clients that have not shown who they are may read configuration.
+	OpenConfiguration bool
 	// Refused, if set, is called for each proxy that claims another identity than it has proved.
 	Refused func(ctx context.Context, reason error)
 	// Visits, if set, logs which proxies come and go.
@@ -111,6 +114,7 @@ type Loop struct {
 	changed  []*class
 	problems state.Problems
 
+	views      map[mcp.View]*view
 	faults     faults
 	rejections *rejectionIndex
 	shared     shared
@@ -126,7 +130,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 	return &Loop{
 		settings: s, tables: tables, graph: graph, queries: q,
 		synced: make(chan struct{}), queue: newQueue(),
-		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
+		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class), views: make(map[mcp.View]*view),
 		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[connected.FaultKey][]query.ID)}, rejections: newRejectionIndex(), shared: shared{},
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/registry"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state/settings"
@@ -19,6 +20,15 @@ type Registries struct {
 	Migrations store.Table[string, *registry.Migration]
 	// All lists, under the empty key, the services of registries.
 	All store.Index[struct{}, api.Key]
+	// Entries lists, under the empty key, the names (EntryName) of the ServiceEntries as which other control planes read these services. ByEntry lists the
+	// services of an entry: several registries may have a host.
+	Entries store.Index[struct{}, omap.Name]
+	ByEntry store.Index[omap.Name, api.Key]
+}
+
+// EntryName returns the name, NAMESPACE/NAME, of the ServiceEntry as which other control planes read a service of a registry.
+func EntryName(k api.Key) omap.Name {
+	return omap.Name(k.Namespace + "/" + strings.ReplaceAll(k.Name, ".", "-"))
 }
 
 func (t *Tables) defineRegistries(db *store.DB) {
@@ -26,6 +36,12 @@ func (t *Tables) defineRegistries(db *store.DB) {
 	t.Registries.Migrations = store.NewTable[string](db, "migrations", func(a, b *registry.Migration) bool { return a.Same(b) })
 	t.Registries.All = store.NewIndex(t.Registries.Services, "allRegistered", func(k api.Key, _ string, add func(struct{}, api.Key)) {
 		add(struct{}{}, k)
+	})
+	t.Registries.Entries = store.NewIndex(t.Registries.Services, "registeredEntries", func(k api.Key, _ string, add func(struct{}, omap.Name)) {
+		add(struct{}{}, EntryName(k))
+	})
+	t.Registries.ByEntry = store.NewIndex(t.Registries.Services, "registeredByEntry", func(k api.Key, _ string, add func(omap.Name, api.Key)) {
+		add(EntryName(k), k)
 	})
 }
 

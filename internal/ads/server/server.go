@@ -60,6 +60,8 @@ type Options struct {
 	Pace func(from net.Addr) error
 	// Pages answers requests for debug pages (default: such requests are of an unknown type).
 	Pages PagesFunc
+	// Configuration admits clients that read configuration (default: such clients count as proxies).
+	Configuration ConfigurationFunc
 	// Observer receives events (default: none).
 	Observer Observer
 	// Log is the logger (default: none).

@@ -58,8 +58,10 @@ type Stream struct {
 	sent atomic.Bool
 	// queued is set while the stream is in a ring or a goroutine processes it.
 	queued atomic.Bool
-	// pages is set if the stream serves debug pages, not a proxy.
+	// pages is set if the stream serves debug pages or configuration, not a proxy.
 	pages atomic.Bool
+	// reading is set if the client reads configuration. Only the handler goroutine uses it.
+	reading *reading
 	// pagesSent is the number of pages sent. Only the handler goroutine uses it.
 	pagesSent uint64
 
@@ -195,6 +197,12 @@ func (s *Stream) guard() {
 
 // receive reads requests until the stream ends. It runs on the handler goroutine.
 func (s *Stream) receive() {
+	defer func() {
+		if s.reading != nil {
+			s.abort()
+			s.reading.stop()
+		}
+	}()
 	defer s.guard()
 	for first := true; ; first = false {
 		err := s.receiveOne(first)
@@ -221,6 +229,16 @@ func (s *Stream) receiveOne(first bool) error {
 	q, err := request.Scan(s.variant, in.data)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if first {
+		if node := s.readsConfiguration(q); node != nil {
+			if err := s.read(node); err != nil {
+				return err
+			}
+		}
+	}
+	if s.reading != nil {
+		return s.ask(q)
 	}
 	if s.asksForPage(q, first) {
 		return s.answerPage(q)

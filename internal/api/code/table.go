@@ -108,6 +108,7 @@ func clusters() []Entry {
 // running are the codes of Problems that only a control plane with proxies finds.
 func registries() []Entry {
 	return []Entry{
+		{"config-source", Warning, "A server of configSources in the mesh configuration is not read.", "Write its address as xds://HOST:PORT, with tlsSettings that name files; read files with --configDir."},
 		{"registry-attach", Warning, "A service of a registry has the host of another definition, and no port of that definition fits, or the definition takes no endpoints of others.", "Give the port of the registry the number or protocol of the definition, or the service another host with hosts."},
 		{"registry-file", Error, "The registries file cannot be used; its last good version stays in force.", "Correct the file as the message says."},
 		{"registry-held", Warning, "A registry does not list many instances any more after it could not be read; they stay in force for a while.", "See whether the registry has lost its data. If the instances are really gone, nothing need be done."},

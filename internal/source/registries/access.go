@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -73,6 +74,9 @@ func (e *Entry) access() (a Access, err error) {
 			return a, fmt.Errorf("tls.caFile: %s has no certificate in PEM form", e.TLS.CAFile)
 		}
 	}
+	if len(e.TLS.Names) > 0 && !e.TLS.InsecureSkipVerify {
+		requireNames(a.TLS, e.TLS.Names)
+	}
 	if e.TLS.CertFile == "" {
 		return a, nil
 	}
@@ -87,6 +91,32 @@ func (e *Entry) access() (a Access, err error) {
 	}
 	a.TLS.Certificates = []tls.Certificate{pair}
 	return a, nil
+}
+
+// requireNames makes connections demand one of some names, DNS names or URIs, of the certificate of a server, in the place of the name by which the
+// server is reached.
+func requireNames(c *tls.Config, names []string) {
+	roots := c.RootCAs
+	c.InsecureSkipVerify = true // VerifyConnection verifies
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 {
+			return errors.New("the server shows no certificate")
+		}
+		between := x509.NewCertPool()
+		for _, one := range s.PeerCertificates[1:] {
+			between.AddCert(one)
+		}
+		leaf := s.PeerCertificates[0]
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between}); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if leaf.VerifyHostname(name) == nil || slices.ContainsFunc(leaf.URIs, func(u *url.URL) bool { return u.String() == name }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("the certificate of the server has none of the names %s", strings.Join(names, ", "))
+	}
 }
 
 // parseAuth reads the lines KEY=VALUE of an authFile. Its errors contain no values.

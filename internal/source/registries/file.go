@@ -28,6 +28,7 @@ const (
 	Nacos     = "nacos"
 	Eureka    = "eureka"
 	Memory    = "memory"
+	MCP       = "mcp"
 )
 
 // File is the content of a registries file.
@@ -90,6 +91,16 @@ type TLSFiles struct {
 	KeyFile            string `yaml:"keyFile"`
 	SNI                string `yaml:"sni"`
 	InsecureSkipVerify bool   `yaml:"insecureSkipVerify"`
+	// Names, if any, replace the name of the server: its certificate must have one of them.
+	Names []string `yaml:"-"`
+}
+
+func (t *TLSFiles) equal(o *TLSFiles) bool {
+	if t == nil || o == nil {
+		return t == o
+	}
+	return t.CAFile == o.CAFile && t.CertFile == o.CertFile && t.KeyFile == o.KeyFile && t.SNI == o.SNI &&
+		t.InsecureSkipVerify == o.InsecureSkipVerify && slices.Equal(t.Names, o.Names)
 }
 
 // VPort gives services one port in the place of the ports of their instances.
@@ -244,19 +255,18 @@ func (e *Entry) complete() (errs []error) {
 		e.Type = Nacos
 	}
 	switch e.Type {
-	case Consul, ZooKeeper, Nacos, Eureka, Memory:
-	case "mcp":
-		wrong("type", "MCP servers are not read yet; remove the entry")
+	case Consul, ZooKeeper, Nacos, Eureka, Memory, MCP:
 	case "":
-		wrong("type", "it is missing; write consul, zookeeper, nacos, eureka or memory")
+		wrong("type", "it is missing; write consul, zookeeper, nacos, eureka, mcp or memory")
 	default:
-		wrong("type", "%q is unknown; write consul, zookeeper, nacos, eureka or memory", e.Type)
+		wrong("type", "%q is unknown; write consul, zookeeper, nacos, eureka, mcp or memory", e.Type)
 	}
 	e.Name = cmp.Or(e.Name, e.Type)
 	if e.Name == registry.Kubernetes || e.Name == registry.ServiceEntry || strings.ContainsFunc(e.Name, func(r rune) bool { return r <= ' ' || r == '|' }) {
 		wrong("name", "%q cannot be the name of a registry: the names Kubernetes and ServiceEntry are taken, and spaces and | are not allowed", e.Name)
 	}
 	e.completeAddresses(wrong)
+	e.completeTLS(wrong)
 	e.completeServices(wrong)
 	e.completeTimes(wrong)
 	return errs
@@ -282,6 +292,10 @@ func (e *Entry) completeAddresses(wrong func(field, format string, args ...any))
 			wrong(fmt.Sprintf("addresses[%d]", i), "%q is not HOST:PORT; an IPv6 address is in brackets", a)
 		}
 	}
+}
+
+// completeTLS checks how the connection to the server is secured.
+func (e *Entry) completeTLS(wrong func(field, format string, args ...any)) {
 	switch {
 	case e.Scheme == "" && e.TLS != nil:
 		e.Scheme = "https"
@@ -297,6 +311,24 @@ func (e *Entry) completeAddresses(wrong func(field, format string, args ...any))
 	if e.TLS != nil && (e.TLS.CertFile == "") != (e.TLS.KeyFile == "") {
 		wrong("tls", "certFile and keyFile belong together; set both")
 	}
+	for i, a := range e.Addresses {
+		if e.Type != MCP || onLoopback(a) {
+			continue
+		}
+		switch at := fmt.Sprintf("addresses[%d]", i); {
+		case e.TLS == nil:
+			wrong(at, "%s can only be read over TLS, because its configuration decides about access in the mesh; set tls with a caFile", a)
+		case e.TLS.InsecureSkipVerify:
+			wrong("tls.insecureSkipVerify", "the identity of %s must be verified, because its configuration decides about access in the mesh; set caFile, and sni if the certificate has another name", a)
+		}
+	}
+}
+
+// onLoopback reports whether a server is on this machine.
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip, bad := netip.ParseAddr(host)
+	return err == nil && (host == "localhost" || bad == nil && ip.Unmap().IsLoopback())
 }
 
 // completeServices checks what becomes of the services.
@@ -418,8 +450,7 @@ func globMatch(glob, name string) bool {
 
 // sameReader reports whether two entries are read by equal readers: they differ at most in what becomes of the services.
 func (e *Entry) sameReader(o *Entry) bool {
-	tls := e.TLS == o.TLS || e.TLS != nil && o.TLS != nil && *e.TLS == *o.TLS
-	return tls && e.Type == o.Type && e.Name == o.Name && e.Scheme == o.Scheme && e.AuthFile == o.AuthFile && e.Refresh == o.Refresh &&
+	return e.TLS.equal(o.TLS) && e.Type == o.Type && e.Name == o.Name && e.Scheme == o.Scheme && e.AuthFile == o.AuthFile && e.Refresh == o.Refresh &&
 		slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Include, o.Include) && slices.Equal(e.Exclude, o.Exclude) &&
 		e.ConsulDatacenter == o.ConsulDatacenter && e.ConsulNamespace == o.ConsulNamespace && e.ConsulPartition == o.ConsulPartition &&
 		e.ConsulServiceTag == o.ConsulServiceTag && e.ConsulOnlyPassing == o.ConsulOnlyPassing && e.ConsulWait == o.ConsulWait &&

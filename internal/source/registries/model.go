@@ -1,13 +1,14 @@
-// Package registries is the source of services in registries outside Kubernetes. It reads the registries file, runs one reader for each
+// Package registries is the source of services in registries outside Kubernetes, and of configuration from MCP servers. It reads the registries file, runs one reader for each
 // registry in it, and turns what readers report into services of the mesh.
 //
-// It owns the contract of the file (file.go), how an instance of a registry becomes an endpoint (convert.go), and when a registry is
-// believed (room.go): the last services of a registry stay while it cannot be read, and a first list after that is held for a while if it would
+// It owns the contract of the file (file.go) and of configSources in the mesh configuration (sources.go), how an instance of a registry becomes an
+// endpoint (convert.go), and when a registry is believed (room.go, objects.go): the last services of a registry stay while it cannot be read, and a first list after that is held for a while if it would
 // take away most instances. Packages beside this one read one kind of registry each; they know nothing of these rules.
 //
 // Invariants:
 //   - A registry that does not answer delays no other one.
 //   - All that a reader reports at once becomes one batch.
+//   - Access policies of an MCP server that cannot be read stay in force over a restart of the control plane, and refused ones deny.
 //   - Secrets are read from files only. They are in no Problem, log or page.
 //
 // Goroutines: one per registry, which comes and goes with its entry in the file. Run waits for them. Batches leave under a lock.
@@ -88,6 +89,10 @@ type Listener interface {
 	Refused(err error)
 	// Remark replaces the remarks that belong to no service.
 	Remark(remarks []Remark)
+	// Objects takes what a server of configuration says of the objects of a kind.
+	Objects(change ObjectChange)
+	// Listed reports that a server of configuration can be read and has said all that it says about kinds without being asked again.
+	Listed()
 }
 
 // Reader reads one registry until ctx is cancelled, and retries by itself. It returns after its own goroutines have ended.

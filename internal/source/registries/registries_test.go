@@ -124,7 +124,7 @@ func newBed(t *testing.T, file string, watch bool) *bed {
 			t.Fatal(err)
 		}
 		s.sink = &b.table
-		s.apply(ctx, f, content)
+		s.apply(ctx, f, content, true)
 		b.stop = func() {
 			cancel()
 			s.running.Wait()
@@ -417,6 +417,8 @@ func TestDecode(t *testing.T) {
 		{"registries: [{type: memory, refreshInterval: 1ms}]", "registries[0].refreshInterval: 1ms is too short"},
 		{"registries: [{type: memory, services: [{host: a}]}]", "registries[0].services[0]: it needs host and ports"},
 		{"registries: [{type: consul, addresses: [\"h:1\"], tls: {certFile: f}}]", "registries[0].tls: certFile and keyFile belong together"},
+		{"registries: [{type: mcp, addresses: [\"192.0.2.1:15012\"]}]", "registries[0].addresses[0]: 192.0.2.1:15012 can only be read over TLS"},
+		{"registries: [{type: mcp, addresses: [\"127.0.0.1:1\", \"pilot.test:15012\"], tls: {insecureSkipVerify: true}}]", "registries[0].tls.insecureSkipVerify: the identity of pilot.test:15012"},
 		{"migrations: [{weights: {a: 1}}]", "migrations[0].host: it is missing"},
 		{"migrations: [{host: a, weights: {a: -1}}]", "cannot unmarshal"},
 		{"a: [", "no YAML"},

@@ -39,6 +39,8 @@ type room struct {
 	sent      map[api.Key]*registry.Service // passed on
 	reported  map[string][]api.Problem      // passed on, by name; "" for those of no service
 	instances int
+
+	objects *objects // of a server of configuration; nil for a registry of services
 }
 
 func newRoom(e Entry, order int) *room {
@@ -153,8 +155,19 @@ func (r *room) release() []string {
 	return names
 }
 
-// heldInstances is how many instances are held.
+// unit is the word for one held thing.
+func (r *room) unit() string {
+	if r.objects != nil {
+		return "objects"
+	}
+	return "instances"
+}
+
+// heldInstances is how many instances or objects are held.
 func (r *room) heldInstances() (n int) {
+	if r.objects != nil {
+		return len(r.objects.held)
+	}
 	for _, list := range r.held {
 		n += len(list)
 	}
@@ -278,10 +291,13 @@ func (r *room) reportState() []source.ProblemEvent {
 		add(api.Problem{Severity: api.Warning, Code: "registry-unreachable", Reason: r.problem + "; its last services stay"})
 	}
 	if n := r.heldInstances(); n > 0 {
-		add(api.Problem{Severity: api.Warning, Code: "registry-held", Reason: fmt.Sprintf("it does not list %d instances any more after it could not be read; they stay for %v (protection.hold), unless they come back", n, *r.entry.Protection.Hold)})
+		add(api.Problem{Severity: api.Warning, Code: "registry-held", Reason: fmt.Sprintf("it does not list %d %s any more after it could not be read; they stay for %v (protection.hold), unless they come back", n, r.unit(), *r.entry.Protection.Hold)})
 	}
 	if r.unsure && r.problem == "" {
 		add(api.Problem{Severity: api.Warning, Code: "registry-refused", Reason: "the registry does not show all services and instances to us: the token in authFile lacks rights to read them"})
+	}
+	if r.objects != nil {
+		list = append(list, r.objects.problems()...)
 	}
 	for _, m := range r.remarks {
 		add(api.Problem{Severity: api.Warning, Code: "registry-unread", Field: m.Place, Reason: m.Reason})
@@ -312,7 +328,7 @@ func (r *room) state() string {
 		return registry.Connecting
 	case r.problem != "":
 		return registry.Stale
-	case len(r.held) > 0:
+	case r.heldInstances() > 0:
 		return registry.Held
 	}
 	return registry.Synced

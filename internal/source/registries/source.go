@@ -10,10 +10,15 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/run/filewatch"
+	"github.com/pilotmesh/pilot/internal/run/statefile"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/kept"
 )
 
 // Name is the name of the source.
@@ -32,7 +37,13 @@ type Options struct {
 	Domain string
 	// Factories makes readers, by type.
 	Factories map[string]Factory
-	Log       *slog.Logger
+	// WaitMesh is true if the mesh configuration comes from another source. The source has not listed everything before UseMesh was called.
+	WaitMesh bool
+	// State is the folder in which the access policies of MCP servers are kept for the next run; empty for none. IgnoreRefused is true if a refused
+	// policy without a good version has no effect.
+	State         statefile.Dir
+	IgnoreRefused bool
+	Log           *slog.Logger
 }
 
 // Source is the source of services in registries.
@@ -50,6 +61,12 @@ type Source struct {
 	synced     bool
 	closed     bool
 	running    sync.WaitGroup
+
+	mesh      *meshconfig.MeshConfig // of the last UseMesh
+	knowsMesh bool
+	heard     chan struct{} // has a token after UseMesh
+	keeps     chan struct{} // has a token after an access policy has changed
+	sources   []api.Problem // of configSources
 }
 
 // reading is a running reader.
@@ -61,7 +78,10 @@ type reading struct {
 
 // New reads the file once. An error names what is wrong with it.
 func New(o Options) (*Source, error) {
-	s := &Source{o: o, readers: map[string]*reading{}, migrations: map[string]*registry.Migration{}}
+	s := &Source{
+		o: o, readers: map[string]*reading{}, migrations: map[string]*registry.Migration{}, knowsMesh: !o.WaitMesh,
+		heard: make(chan struct{}, 1), keeps: make(chan struct{}, 1),
+	}
 	for i := range o.Flags {
 		if err := errors.Join(s.o.Flags[i].complete()...); err != nil {
 			return nil, err
@@ -104,6 +124,24 @@ func (s *Source) load() (f *File, content string, err error) {
 	return f, content, nil
 }
 
+// UseMesh sets the mesh configuration, whose configSources are servers of configuration. It returns at once.
+func (s *Source) UseMesh(m *meshconfig.MeshConfig) {
+	s.mu.Lock()
+	same := s.knowsMesh && slices.EqualFunc(m.GetConfigSources(), s.mesh.GetConfigSources(), func(a, b *meshconfig.ConfigSource) bool { return proto.Equal(a, b) })
+	s.mesh = m
+	s.mu.Unlock()
+	if !same {
+		signal(s.heard)
+	}
+}
+
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
 // Name implements source.Source.
 func (s *Source) Name() string { return Name }
 
@@ -116,7 +154,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.mu.Lock()
 	s.sink = sink
 	s.mu.Unlock()
-	s.apply(ctx, f, content)
+	s.apply(ctx, f, content, true)
 	files := filewatch.Watcher{Log: s.o.Log}
 	defer files.Close()
 	timer := time.NewTimer(poll)
@@ -127,16 +165,35 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		select {
 		case <-ctx.Done():
 			s.running.Wait()
+			s.save()
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.closed = true // timers that fire now have no effect
 			return nil
+		case <-s.keeps:
+			s.save()
+			continue
+		case <-s.heard:
+			s.apply(ctx, f, content, false)
+			continue
 		case <-timer.C:
 		case <-files.Changed():
 			files.Settle(ctx)
 		case <-files.Failed(): //nolint:errcheck // the files are read again after any error
 		}
-		s.reread(ctx)
+		f, content = s.reread(ctx, f, content)
+	}
+}
+
+// save keeps the access policies that have changed.
+func (s *Source) save() {
+	s.mu.Lock()
+	rooms := slices.Clone(s.rooms)
+	s.mu.Unlock()
+	for _, r := range rooms {
+		if r.objects != nil {
+			r.objects.save(s.o.Log)
+		}
 	}
 }
 
@@ -153,14 +210,15 @@ func (s *Source) paths() (paths []string) {
 	return paths
 }
 
-// reread reads all files again and applies what has changed.
-func (s *Source) reread(ctx context.Context) {
+// reread reads all files again and applies what has changed. It returns the file in force, and its content.
+func (s *Source) reread(ctx context.Context, was *File, wasContent string) (f *File, content string) {
 	f, content, err := s.load()
 	switch {
 	case err != nil:
 		s.breakFile(err)
+		return was, wasContent
 	case content != s.inForce() || s.isBroken():
-		s.apply(ctx, f, content)
+		s.apply(ctx, f, content, true)
 	default:
 		s.mu.Lock()
 		rooms := slices.Clone(s.rooms)
@@ -171,6 +229,7 @@ func (s *Source) reread(ctx context.Context) {
 			}
 		}
 	}
+	return f, content
 }
 
 func (s *Source) inForce() string {
@@ -200,29 +259,33 @@ func (s *Source) breakFile(err error) {
 	}
 }
 
-// apply puts a file in force. Only registries that it changes are touched. It belongs to the goroutine of Run.
-func (s *Source) apply(ctx context.Context, f *File, content string) {
+// apply puts a file in force. Only registries that it changes are touched. mends is true if the file has just been read. It belongs to the goroutine of
+// Run.
+func (s *Source) apply(ctx context.Context, f *File, content string, mends bool) {
 	s.mu.Lock()
 	var events []source.Event
-	problems := source.ProblemEvents(s.broken, nil)
-	s.file, s.broken = content, nil
+	entries, problems := s.entries(f)
+	if mends {
+		problems = append(problems, source.ProblemEvents(s.broken, nil)...)
+		s.file, s.broken = content, nil
+	}
 	was := map[string]*room{}
 	for _, r := range s.rooms {
 		was[r.entry.Name] = r
 	}
 	var restart []*room
 	s.rooms = nil
-	for i, e := range f.Registries {
+	for i, e := range entries {
 		r := was[e.Name]
 		delete(was, e.Name)
 		if r != nil && r.entry.Type != e.Type {
-			gone, resolved := r.withdraw()
+			gone, resolved := s.withdraw(r)
 			events, problems = append(events, gone...), append(problems, resolved...)
 			r.generation++
 			r = nil
 		}
 		if r == nil {
-			r = newRoom(e, i)
+			r = s.newRoom(e, i)
 			restart = append(restart, r)
 			s.rooms = append(s.rooms, r)
 			continue
@@ -238,7 +301,7 @@ func (s *Source) apply(ctx context.Context, f *File, content string) {
 	}
 	var stopped []*reading
 	for name, r := range was {
-		gone, resolved := r.withdraw()
+		gone, resolved := s.withdraw(r)
 		events, problems = append(events, gone...), append(problems, resolved...)
 		r.generation++
 		stopped = append(stopped, s.readers[name])
@@ -254,6 +317,54 @@ func (s *Source) apply(ctx context.Context, f *File, content string) {
 	for _, r := range restart {
 		s.start(ctx, r)
 	}
+}
+
+// entries returns the entries of the command line, of the mesh configuration and of the file. The lock is held.
+func (s *Source) entries(f *File) ([]Entry, []source.ProblemEvent) {
+	s.knowsMesh = s.knowsMesh || s.mesh != nil
+	mesh, unusable := fromMesh(s.mesh, func(name string) bool {
+		return slices.ContainsFunc(f.Registries, func(e Entry) bool { return e.Name == name })
+	})
+	n := len(s.o.Flags)
+	problems := source.ProblemEvents(s.sources, unusable)
+	s.sources = unusable
+	return slices.Concat(f.Registries[:n], mesh, f.Registries[n:]), problems
+}
+
+// newRoom returns the room of a new entry. The access policies that an earlier run has kept are in force until the server is read. The lock is held.
+func (s *Source) newRoom(e Entry, order int) *room {
+	r := newRoom(e, order)
+	if e.Type != MCP {
+		return r
+	}
+	var folder *kept.Folder
+	if s.o.State != "" {
+		folder = &kept.Folder{Dir: s.o.State, Of: ObjectSource(e.Name)}
+	}
+	r.objects = newObjects(e.Name, folder, s.o.IgnoreRefused)
+	s.sendObjects(r, r.objects.recall())
+	return r
+}
+
+// withdraw removes all that a registry has passed on. The lock is held.
+func (s *Source) withdraw(r *room) ([]source.Event, []source.ProblemEvent) {
+	if r.objects != nil {
+		s.sendObjects(r, r.objects.withdraw())
+		r.objects.save(s.o.Log)
+	}
+	return r.withdraw()
+}
+
+// sendObjects passes on changes of the objects of a server of configuration. The lock is held.
+func (s *Source) sendObjects(r *room, events []source.Event) {
+	if len(events) == 0 {
+		return
+	}
+	if slices.ContainsFunc(events, func(e source.Event) bool { return e.Key.GuardsAccess() }) {
+		signal(s.keeps)
+	}
+	slices.SortFunc(events, func(a, b source.Event) int { return a.Key.Compare(b.Key) })
+	s.sink.Apply(source.Batch{Source: ObjectSource(r.entry.Name), Events: events, Synced: true})
 }
 
 // redefine gives a room another version of its entry. Its services are converted again at once.
@@ -299,7 +410,7 @@ func (s *Source) migrate(f *File) (events []source.Event) {
 // send passes on a batch. The lock is held.
 func (s *Source) send(events []source.Event, problems []source.ProblemEvent) {
 	was := s.synced
-	s.synced = s.synced || !slices.ContainsFunc(s.rooms, func(r *room) bool { return !r.settled() })
+	s.synced = s.synced || s.knowsMesh && !slices.ContainsFunc(s.rooms, func(r *room) bool { return !r.settled() })
 	if len(events) == 0 && len(problems) == 0 && was == s.synced {
 		return
 	}
@@ -350,102 +461,4 @@ func (s *Source) reader(e Entry, a Access, log *slog.Logger) (Reader, error) {
 		return nil, fmt.Errorf("registries of type %s cannot be read", e.Type)
 	}
 	return factory(e, a, log)
-}
-
-// listener passes what a reader reports to the room of its registry.
-type listener struct {
-	s          *Source
-	r          *room
-	generation int
-}
-
-// update runs do under the lock, unless the reader was replaced, and passes on what follows.
-func (l *listener) update(do func() []string) {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	if l.generation == l.r.generation {
-		l.s.update(l.r, do)
-	}
-}
-
-// update changes a room, and passes on what follows. do returns the names of the services that may have changed. The lock is held.
-func (s *Source) update(r *room, do func() []string) {
-	if s.closed {
-		return
-	}
-	was := r.state()
-	events, problems := r.convert(do(), s.o.Domain)
-	if is := r.state(); is != was {
-		s.o.Log.Info("registry", "registry", r.entry.Name, "state", is, "was", was, "error", r.problem)
-	}
-	s.send(events, append(problems, r.reportState()...))
-}
-
-// List implements Listener.
-func (l *listener) List(all Services, sure bool) {
-	l.update(func() []string {
-		r := l.r
-		holding := len(r.held) > 0 && !sure
-		names, hold := r.list(all, sure)
-		switch {
-		case hold && holding && r.until != nil: // the protection that began with the first such list goes on
-		case hold:
-			if r.until != nil {
-				r.until.Stop()
-			}
-			r.until = time.AfterFunc(*r.entry.Protection.Hold, func() { l.s.release(r) })
-		case r.until != nil:
-			r.until.Stop()
-			r.until = nil
-		}
-		return names
-	})
-}
-
-// release ends the protection of a registry, unless it was removed.
-func (s *Source) release(r *room) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Contains(s.rooms, r) {
-		s.update(r, func() []string {
-			r.until = nil
-			return r.release()
-		})
-	}
-}
-
-// Change implements Listener.
-func (l *listener) Change(some Services) { l.update(func() []string { return l.r.change(some) }) }
-
-// Lost implements Listener.
-func (l *listener) Lost(err error) {
-	l.update(func() []string {
-		l.r.problem, l.r.refused = err.Error(), false
-		return nil
-	})
-}
-
-// Refused implements Listener.
-func (l *listener) Refused(err error) {
-	l.update(func() []string {
-		l.r.problem, l.r.refused = err.Error(), true
-		return nil
-	})
-}
-
-// Remark implements Listener.
-func (l *listener) Remark(remarks []Remark) {
-	l.update(func() []string {
-		l.r.remarks = remarks
-		return nil
-	})
-}
-
-// waited lets the control plane become ready without the registry.
-func (l *listener) waited() {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	if l.r.waited = true; !l.s.closed {
-		l.s.send(nil, nil)
-	}
 }

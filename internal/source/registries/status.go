@@ -17,6 +17,9 @@ func (s *Source) Statuses() []registry.Status {
 			Name: r.entry.Name, Type: r.entry.Type, State: r.state(), LastError: r.problem, Services: len(r.sent), Instances: r.instances, Held: r.heldInstances(),
 			Problems: []string{},
 		}
+		if r.objects != nil {
+			one.Services, one.Instances = r.objects.count()
+		}
 		if !r.sync.IsZero() {
 			at := r.sync.UTC()
 			one.LastSync = &at

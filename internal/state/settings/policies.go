@@ -70,6 +70,14 @@ func (t *Settings) PresentTrustDomains() []string {
 	return []string{defaultTrustDomain}
 }
 
+// PresentRootNamespace returns the same as RootNamespace, for the goroutine that commits.
+func (t *Settings) PresentRootNamespace() string {
+	if v, ok := t.rows.Peek(rootNamespace); ok && v.Text != "" {
+		return v.Text
+	}
+	return defaultRootNamespace
+}
+
 // PresentCACertificates returns further roots of the mesh, for the goroutine that commits. It returns the same message as long as nothing
 // changes; nil if there are none.
 func (t *Settings) PresentCACertificates() *meshconfig.MeshConfig {

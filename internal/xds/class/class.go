@@ -27,6 +27,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
+	"github.com/pilotmesh/pilot/internal/xds/mcp"
 	"github.com/pilotmesh/pilot/internal/xds/nametable"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -59,6 +60,9 @@ type Queries struct {
 
 	// Answers are what connected proxies get for the names that they request of types without a class state.
 	Answers query.Query[connected.WantKey, Answer]
+
+	// Configuration are the objects that other control planes read.
+	Configuration *mcp.Queries
 
 	// Services, Rules and Scope are the views that translation depends on.
 	Services *service.Queries
@@ -114,6 +118,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	q.defineWants(g, append(slices.Clip(providers), q.extensionProvider()))
 	q.defineVersions(g)
 	q.Addresses = allocation.Define(g, t).Changes
+	q.Configuration = mcp.Define(g, t)
 	registrations := registration.Define(g, t)
 	q.Registrations, q.unregistered = registrations.Facts, registrations.Problems
 	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections, q.Gateways).All)

@@ -36,6 +36,10 @@ const (
 // pieces of the resources of type Route, and a client that has a split route configuration is sent its virtual hosts without asking.
 const VirtualHost Type = AllTypes
 
+// Configuration is the type of the objects of configuration that other control planes read. No proxy is sent one. Clients ask for the kinds of
+// objects, and not for this type.
+const Configuration Type = VirtualHost + 1
+
 // PerProxy reports whether the type is answered per proxy. Such resources are in no class state.
 func (t Type) PerProxy() bool { return t >= Types && t < AllTypes }
 
@@ -66,6 +70,8 @@ func infoOf(t Type) typeInfo {
 		return typeInfo{urlPrefix + "envoy.extensions.transport_sockets.tls.v3.Secret", "SDS", "secret", false}
 	case VirtualHost:
 		return typeInfo{urlPrefix + "envoy.config.route.v3.VirtualHost", "VHDS", "virtual host", false}
+	case Configuration:
+		return typeInfo{urlPrefix + "istio.mcp.v1alpha1.Resource", "MCP", "object", true}
 	}
 	return typeInfo{}
 }
