@@ -153,7 +153,13 @@ func (b *bed) want(objects string) {
 	b.until(objects, func() bool { return b.table.String() == objects })
 }
 
-func (b *bed) state() string { return b.source.Statuses()[0].State }
+// state is the state of the server; empty before the source has begun.
+func (b *bed) state() string {
+	for _, one := range b.source.Statuses() {
+		return one.State
+	}
+	return ""
+}
 
 func entry(address string) *networking.ServiceEntry {
 	return &networking.ServiceEntry{

@@ -154,16 +154,16 @@ func TestRegistered(t *testing.T) {
 		for _, one := range e.Endpoints {
 			text += fmt.Sprintf("%s %d %v; ", one.Address, one.Weight, slices.Sorted(maps.Values(one.Ports)))
 		}
-		return fmt.Sprint(e.Hosts, len(e.Ports), " ", text)
+		return fmt.Sprint(e.Hosts, " ", len(e.Ports), " ", text)
 	}
-	if got, want := spec("default/web-service-consul"), "[web.service.consul]2 192.0.2.1 20 [81 8080]; 192.0.2.3 5 [80 81]; "; got != want {
+	if got, want := spec("default/web-service-consul"), "[web.service.consul] 2 192.0.2.1 20 [81 8080]; 192.0.2.3 5 [80 81]; "; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := spec("default/web-service-consul.81"), "[web.service.consul]1 192.0.2.2 10 [8081]; "; got != want {
+	if got, want := spec("default/web-service-consul.81"), "[web.service.consul] 1 192.0.2.2 10 [8081]; "; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	w.Observe(map[api.Key]kube.Value{registry.ServiceKey("west", "default", "web.service.consul"): nil})
-	if got := spec("default/web-service-consul"); got != "[web.service.consul]2 192.0.2.3 5 [80 81]; " {
+	if got := spec("default/web-service-consul"); got != "[web.service.consul] 2 192.0.2.3 5 [80 81]; " {
 		t.Errorf("without the first registry: %s", got)
 	}
 }
