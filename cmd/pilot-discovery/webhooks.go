@@ -17,11 +17,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/inject"
 	"github.com/pilotmesh/pilot/internal/inject/webhook"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/run/filewatch"
+	"github.com/pilotmesh/pilot/internal/state"
 )
 
 const (
@@ -41,12 +43,14 @@ type webhooks struct {
 	writer   *cluster.Webhooks
 	synced   <-chan struct{}
 
-	// mu guards what follows: the loop brings the mesh configuration, another goroutine the values.
-	mu       sync.Mutex
-	mesh     *meshconfig.MeshConfig
-	values   *inject.Values // nil before a usable file was read
-	built    bool           // with the present mesh configuration
-	injector *inject.Injector
+	// mu guards what follows: the loop brings the mesh configuration and the ProxyConfigs, another goroutine the values.
+	mu           sync.Mutex
+	mesh         *meshconfig.MeshConfig
+	proxies      omap.Map[state.ProxyConfigVersion, omap.Unit]
+	proxyConfigs []inject.ProxyConfig
+	values       *inject.Values // nil before a usable file was read
+	built        bool           // with the present configuration
+	injector     *inject.Injector
 }
 
 // newWebhooks returns the webhooks; they serve nothing if settings or the cluster are missing.
@@ -96,17 +100,24 @@ func (w *webhooks) named(name string) string {
 	return name
 }
 
-// setMesh takes the mesh configuration of the last commit.
-func (w *webhooks) setMesh(m *meshconfig.MeshConfig) {
+// setConfig takes the mesh configuration and the ProxyConfigs of the last commit.
+func (w *webhooks) setConfig(t *state.Tables) {
 	if !w.serves() {
 		return
 	}
+	m, _ := t.MeshConfig.Peek(struct{}{})
+	proxies := t.Extensions.ProxyConfigVersions.Peek(struct{}{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if m == w.mesh && w.built {
+	if m == w.mesh && proxies.Equal(w.proxies) && w.built {
 		return
 	}
-	w.mesh = m
+	w.mesh, w.proxies, w.proxyConfigs = m, proxies, nil
+	for v := range proxies.All() {
+		if row, ok := t.Extensions.ProxyConfigs.Peek(v.Key); ok {
+			w.proxyConfigs = append(w.proxyConfigs, inject.ProxyConfig{Namespace: v.Key.Namespace, Name: v.Key.Name, Created: time.UnixMicro(v.Created), Spec: row.Spec})
+		}
+	}
 	w.build()
 }
 
@@ -120,7 +131,7 @@ func (w *webhooks) build() {
 	var i *inject.Injector
 	if err == nil {
 		i, err = inject.New(inject.Config{
-			Mesh: w.mesh, Values: *w.values, Revision: w.revision(), NativeSidecars: native,
+			Mesh: w.mesh, ProxyConfigs: w.proxyConfigs, Values: *w.values, Revision: w.revision(), NativeSidecars: native,
 			Compliance: string(w.settings.CA.Compliance), OpenShift: w.settings.Injection.OpenShift, Tag: run.ReadBuild().Version,
 		})
 	}

@@ -199,8 +199,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 		Observe: func(c loop.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
 			secure.trust.setRoots(tables.PresentCACertificates())
-			whole, _ := tables.MeshConfig.Peek(struct{}{})
-			secure.hooks.setMesh(whole)
+			secure.hooks.setConfig(tables)
 			observe(c)
 		},
 	})

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules"
 	"github.com/pilotmesh/pilot/internal/api/rules/presence"
@@ -23,9 +21,6 @@ type Document struct {
 	Identified bool
 	// Object is nil if the document cannot be used.
 	Object *Object
-	// Judged is the object of a kind that state is not made from, such as a ProxyConfig, which injection reads. It is nil for other kinds, and if
-	// the document cannot be used.
-	Judged *Object
 	// Denying is the substitute of an access policy whose document cannot be used; nil if it needs none. It denies everything that the
 	// policy is about, and is for policies without an earlier version.
 	Denying *Object
@@ -190,9 +185,7 @@ func (d Document) decode(root *document.Value) Document {
 			e.Fail(root.LineOf("spec"), at, "must not be null; write spec: {} for an empty one")
 		}
 		e.Add(document.Read(m, spec, at, d.reading()))
-		if e.kind.class == ignoredKind {
-			d.Judged = e.judge(root, m)
-		} else if !e.Failed() {
+		if !e.Failed() {
 			o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Healthy: e.healthy, Unhealthy: e.unhealthy, Allocated: e.allocated, Spec: m, Position: d.Position}
 			if err := o.rehash(); err != nil {
 				e.Fail(spec.Line, at, "%v", err)
@@ -219,26 +212,6 @@ func (d Document) decode(root *document.Value) Document {
 // reading returns how the spec of the document is read.
 func (d Document) reading() document.Options {
 	return document.Options{NotZero: rules.NotZero, Written: presence.Check, Newer: d.served, JSON: d.served, Strict: d.Key.GuardsAccess()}
-}
-
-// judge checks an object of a kind that the product does not act on yet, and returns it if it is valid. Only a valid object gets the
-// warning that the kind is not supported.
-func (e *envelope) judge(root *document.Value, spec proto.Message) *Object {
-	if e.Failed() {
-		return nil
-	}
-	o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Spec: spec}
-	findings := e.kind.known.rule(spec, about(o))
-	for i := range findings {
-		findings[i].Line = root.LineOf(findings[i].Field)
-	}
-	e.Add(findings)
-	if !e.Failed() {
-		e.Warn(root.Line, nil, "%s", e.kind.remark)
-		e.Mark("kind-unsupported")
-		return o
-	}
-	return nil
 }
 
 // problems turns findings about one object into Problems.

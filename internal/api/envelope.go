@@ -37,7 +37,7 @@ func readEnvelope(root *document.Value) *envelope {
 		return e
 	}
 	e.identify(root)
-	if (e.kind.class == ignoredKind || e.kind.class == foreignKind) && e.kind.known == nil {
+	if e.kind.class == ignoredKind || e.kind.class == foreignKind {
 		// Other programs check the fields of such a document.
 		if e.kind.remark != "" {
 			e.Warn(root.Line, nil, "%s", e.kind.remark)

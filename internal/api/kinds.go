@@ -33,12 +33,16 @@ const (
 	KindSidecar         = "Sidecar"
 	KindGateway         = "Gateway"
 	KindEnvoyFilter     = "EnvoyFilter"
+	KindProxyConfig     = "ProxyConfig"
 
 	KindRequestAuthentication = "RequestAuthentication"
 	KindAuthorizationPolicy   = "AuthorizationPolicy"
 	KindPeerAuthentication    = "PeerAuthentication"
 
 	KindTelemetry = "Telemetry"
+
+	KindWasmPlugin       = "WasmPlugin"
+	KindTrafficExtension = "TrafficExtension"
 )
 
 // Subject is the topic of the objects of a kind. Metrics count changes by subject.
@@ -86,28 +90,12 @@ func Kinds() []Kind {
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
 		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
 		define(KindTelemetry, AboutRules, telemetryGroup, rules.Telemetry),
+		define(KindWasmPlugin, AboutRules, extensionGroup, rules.WasmPlugin),
+		define(KindTrafficExtension, AboutRules, extensionGroup, rules.TrafficExtension),
+		define(KindProxyConfig, AboutRules, networkingGroup, rules.ProxyConfig),
 		{ingress.Kind, AboutRules, ingressGroup, ingress.NewSpec(), dynamic(kube.Ingress)},
 		{ingress.ClassKind, AboutRules, ingressGroup, ingress.NewClass(), dynamic(kube.IngressClass)},
 	}
-}
-
-// judgedKinds returns the kinds that the product does not act on yet. Their objects are checked like all others.
-func judgedKinds() []Kind {
-	return []Kind{
-		define("ProxyConfig", AboutRules, networkingGroup, rules.ProxyConfig),
-		define("WasmPlugin", AboutRules, extensionGroup, rules.WasmPlugin),
-		define("TrafficExtension", AboutRules, extensionGroup, rules.TrafficExtension),
-	}
-}
-
-// findJudged returns a kind that the product does not act on, and whose objects it checks; nil if it is no such kind.
-func findJudged(group, name string) *Kind {
-	for _, k := range judgedKinds() {
-		if k.group == group && k.Name == name {
-			return &k
-		}
-	}
-	return nil
 }
 
 // versionsOf returns the versions of a kind that API servers serve, if its group has others.
@@ -115,7 +103,7 @@ func versionsOf(group, name string) []string {
 	switch {
 	case group == networkingGroup && name == KindEnvoyFilter:
 		return []string{"v1alpha3"}
-	case group == networkingGroup && name == "ProxyConfig":
+	case group == networkingGroup && name == KindProxyConfig:
 		return []string{"v1beta1"}
 	}
 	return nil
@@ -123,7 +111,7 @@ func versionsOf(group, name string) []string {
 
 // needsSpec reports whether API servers refuse an object of a kind without a spec.
 func needsSpec(kind string) bool {
-	return slices.Contains([]string{KindServiceEntry, KindWorkloadEntry, KindWorkloadGroup, "WasmPlugin", "TrafficExtension"}, kind)
+	return slices.Contains([]string{KindServiceEntry, KindWorkloadEntry, KindWorkloadGroup, KindWasmPlugin, KindTrafficExtension}, kind)
 }
 
 // dynamic converts the rule of a kind whose specs have a descriptor, but no type of their own.
@@ -149,7 +137,7 @@ func plural(kind string) string {
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing", KindGateway: "gw", KindEnvoyFilter: "ef", KindTelemetry: "telemetry"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing", KindGateway: "gw", KindEnvoyFilter: "ef", KindTelemetry: "telemetry", KindWasmPlugin: "wasm", KindTrafficExtension: "te", KindProxyConfig: "pc"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
 
@@ -213,10 +201,10 @@ type kind struct {
 	name   string
 	field  string // for unknown kinds: the field that is wrong
 	remark string // for all kinds but our own: the text of the problem
-	known  *Kind  // the kind of objects that can be checked; nil for others
+	known  *Kind  // the kind of our own; nil for others
 }
 
-// message returns a new message for the spec; nil if objects of the kind cannot be checked.
+// message returns a new message for the spec; nil for kinds that are not our own.
 func (k kind) message() proto.Message {
 	if k.known == nil {
 		return nil
@@ -228,13 +216,12 @@ func (k kind) message() proto.Message {
 func groups() []group {
 	return []group{
 		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
-			names(networkingGroup),
-			[]string{"ProxyConfig"}},
+			names(networkingGroup), nil},
 		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
 			nil},
 		{ingressGroup, []string{"v1"}, names(ingressGroup), []string{"NetworkPolicy", "IPAddress", "ServiceCIDR"}},
 		{telemetryGroup, []string{"v1", "v1alpha1"}, names(telemetryGroup), nil},
-		{extensionGroup, []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
+		{extensionGroup, []string{"v1alpha1"}, names(extensionGroup), nil},
 		{"gateway.networking.k8s.io", []string{"v1", "v1beta1", "v1alpha2", "v1alpha3"}, nil,
 			[]string{"GatewayClass", "Gateway", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute",
 				"ReferenceGrant", "BackendTLSPolicy", "ListenerSet"}},
@@ -291,7 +278,7 @@ func (g group) kindOf(version, name string) kind {
 		return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
 			"version %s of %s is not served; write one of %s", document.Quote(version), g.name, strings.Join(versions, ", "))}
 	case slices.Contains(g.later, name):
-		return kind{class: ignoredKind, name: name, known: findJudged(g.name, name), remark: remarkOf(name)}
+		return kind{class: ignoredKind, name: name, remark: remarkOf(name)}
 	}
 	own, _ := FindKind(name)
 	return kind{class: ownKind, name: name, known: &own}

@@ -74,4 +74,52 @@ Telemetry
 	metrics.overrides.tagOverrides.operation
 	metrics.overrides.tagOverrides.value
 	metrics.reportingInterval           no: bytes of a connection are counted when it ends
+
+WasmPlugin
+	selector.matchLabels
+	targetRef                 target
+	targetRefs                target
+	url
+	sha256
+	imagePullPolicy
+	imagePullSecret           no: agents fetch images without credentials; use a registry that needs none, or a file of the host
+	verificationKey           no: set sha256, or the digest of the image in the address
+	pluginConfig
+	pluginName
+	phase
+	priority
+	failStrategy
+	vmConfig.env.name
+	vmConfig.env.valueFrom
+	vmConfig.env.value
+	match.mode
+	match.ports.number
+	type
+
+TrafficExtension
+	selector.matchLabels
+	targetRefs                target
+	phase
+	priority
+	match.mode
+	match.ports.number
+	wasm.url
+	wasm.sha256
+	wasm.imagePullPolicy
+	wasm.imagePullSecret      no: agents fetch images without credentials; use a registry that needs none, or a file of the host
+	wasm.verificationKey      no: set sha256, or the digest of the image in the address
+	wasm.pluginConfig
+	wasm.pluginName
+	wasm.failStrategy
+	wasm.vmConfig.env.name
+	wasm.vmConfig.env.valueFrom
+	wasm.vmConfig.env.value
+	wasm.type
+	lua.inlineCode
+
+ProxyConfig
+	selector.matchLabels
+	concurrency
+	environmentVariables
+	image.imageType
 `

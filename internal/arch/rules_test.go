@@ -59,17 +59,18 @@ var flow = []struct{ pkg, imports string }{
 	{"state/settings", "api api/gateway engine/intern engine/store mesh security/compliance"},
 	{"state", "api api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},
 	// From rows to the objects that a class may see and must obey.
-	{"view/...", "api api/code api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy state/... view/..."},
+	{"view/...", "api api/code api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy run/safedial state/... view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},
 	{"xds/resource", "engine/omap engine/store xds/nds"},
 	{"xds/envoy", "engine/omap mesh security/compliance xds/resource"},
 	{"xds/authz", "api engine/omap engine/query mesh proxy state/... view/... xds/envoy"},
 	{"xds/telemetry", "api engine/query proxy state/... view/... xds/envoy"},
+	{"xds/extension", "api engine/query proxy state/... view/... xds/envoy xds/resource"},
 	{"xds/layer", "engine/omap engine/query mesh view/..."},
 	{"xds/secret", translator + " api/kube security/credential"},
 	{"xds/patch", "api api/rules/envoy engine/omap"},
-	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/layer xds/mcp xds/patch xds/resource xds/telemetry"},
+	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/extension xds/layer xds/mcp xds/patch xds/resource xds/telemetry"},
 	{"xds/...", translator},
 	// Streams see resources only. The loop joins everything.
 	{"ads/arrivals", ""},
@@ -88,8 +89,9 @@ var flow = []struct{ pkg, imports string }{
 	{"explain/access", ""},
 	{"explain/why", "api api/gateway api/ingress api/kube api/spelling engine/intern engine/omap engine/query engine/store explain/access mesh proxy security/identity state/... view/... xds/authz xds/class xds/envoy xds/resource xds/route"},
 	{"explain/entrance", "api api/gateway api/ingress api/kube engine/omap engine/query engine/store explain/why mesh proxy state/... view/..."},
+	{"explain/patched", "api engine/query explain/why mesh proxy state/... view/... xds/class"},
 	{"explain/live", "ads/server api engine/store loop proxy xds/resource"},
-	{"explain/analyze", "api api/kube engine/omap engine/query engine/store explain/entrance explain/why mesh source source/object state/... xds/class"},
+	{"explain/analyze", "api api/kube engine/omap engine/query engine/store explain/entrance explain/patched explain/why mesh source source/object state/... xds/class"},
 	// What queries want, done outside.
 	{"controller/fair", ""},
 	{"controller/addresses", "api engine/omap loop view/allocation"},
@@ -106,7 +108,7 @@ var flow = []struct{ pkg, imports string }{
 	// Objects of a control plane on a cluster.
 	{"install/check", "api inject install"},
 	{"install", "api api/spelling inject"},
-	{"admin", "ads/protocol ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/live explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
+	{"admin", "ads/protocol ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/live explain/patched explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"agent/vm", "api"},
 	{"agent/capture", "agent/capture/..."},
 	{"agent/capture/settings", ""},
@@ -120,7 +122,7 @@ var flow = []struct{ pkg, imports string }{
 
 // The packages that every translator may import, and the translators.
 const (
-	translator  = "api api/gateway engine/intern engine/omap engine/query mesh proxy security/compliance state/... view/... xds/authz xds/envoy xds/layer xds/nds xds/resource xds/telemetry"
+	translator  = "api api/gateway engine/intern engine/omap engine/query mesh proxy security/compliance state/... view/... xds/authz xds/envoy xds/extension xds/layer xds/nds xds/resource xds/telemetry"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable"
 )
 

@@ -281,14 +281,13 @@ func (w *opened) write(after *corev1.Pod) ([]byte, error) {
 // ReadProxyConfigs returns the ProxyConfigs among the objects of a file, and the problems of ProxyConfigs that cannot be used.
 func ReadProxyConfigs(name string, data []byte) (list []ProxyConfig, problems []api.Problem) {
 	for _, d := range api.Decode(name, data) {
-		if d.Judged != nil {
-			if spec, ok := d.Judged.Spec.(*networking.ProxyConfig); ok {
-				list = append(list, ProxyConfig{d.Judged.Namespace, d.Judged.Name, d.Judged.Created, spec})
-			}
+		if d.Key.Kind != api.KindProxyConfig {
 			continue
 		}
-		if d.Key.Kind == "ProxyConfig" {
+		if d.Object == nil {
 			problems = append(problems, d.Problems...)
+		} else if spec, ok := d.Object.Spec.(*networking.ProxyConfig); ok {
+			list = append(list, ProxyConfig{d.Key.Namespace, d.Key.Name, d.Object.Created, spec})
 		}
 	}
 	return list, problems

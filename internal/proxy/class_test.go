@@ -15,7 +15,7 @@ func TestClassHash(t *testing.T) {
 	seen := map[omap.Hash]Class{}
 	for _, c := range []Class{
 		{}, {Namespace: "a"}, {Sidecar: api.Key{Kind: "a"}}, {Sidecar: api.Key{Namespace: "a"}}, {Sidecar: api.Key{Name: "a"}},
-		{Mode: None}, {ShortNames: true}, {HTTP10: true}, {Idle: 1}, {Idle: 256}, {OldStats: 38}, {Telemetry: api.Key{Name: "a"}}, {Telemetry: api.Key{Kind: "a"}}, {Gateway: true}, {Cluster: "a"}, {Network: "a"},
+		{Mode: None}, {ShortNames: true}, {HTTP10: true}, {Idle: 1}, {Idle: 256}, {OldStats: 38}, {Telemetry: api.Key{Name: "a"}}, {Telemetry: api.Key{Kind: "a"}}, {Extensions: intern.Of(api.Key{Name: "a"})}, {Gateway: true}, {Cluster: "a"}, {Network: "a"},
 		{Families: mesh.OnlyIPv6}, {Families: mesh.BothFamilies}, {Own: intern.Of(netip.MustParseAddrPort("10.0.0.1:80"))},
 		{Labels: labelSet("a", "")}, {Labels: labelSet("", "a")}, {Labels: labelSet("a", "", "", "")}, {Bind: "a"},
 		{Rules: intern.Of("a")}, {Rules: intern.Of("a", "")}, {Policies: intern.Of(api.Key{Name: "a"})}, {Policies: intern.Of(api.Key{Kind: "a"})}, {Labels: labelSet("a", ""), Rules: intern.Of("a")},

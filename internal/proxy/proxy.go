@@ -186,6 +186,9 @@ type Class struct {
 	// Telemetry is the Telemetry that selects the workload; zero if none does. Those for all workloads of the namespace or the mesh do not
 	// count here.
 	Telemetry api.Key
+	// Extensions are the WasmPlugins and TrafficExtensions that select the workload, sorted. Those for all workloads of the namespace or the
+	// mesh are not among them.
+	Extensions intern.List[api.Key]
 	// HTTP10 is true if HTTP/1.0 is accepted.
 	HTTP10 bool
 	// DefaultLog is true if the Envoy of the proxy is too old for the format of some access log, which then has the default format.
@@ -259,7 +262,7 @@ func (c Class) Hash() omap.Hash {
 		h.key(k)
 	}
 	h.end()
-	for _, list := range []intern.List[api.Key]{c.Gateways, c.Filters} {
+	for _, list := range []intern.List[api.Key]{c.Gateways, c.Filters, c.Extensions} {
 		for k := range list.All() {
 			h.key(k)
 		}

@@ -54,6 +54,10 @@ func (t *Tables) defineKinds() {
 
 		api.KindEnvoyFilter: {of(t.splitEnvoyFilter), nil, []rows{t.Filters.Rows, t.Filters.Orders, t.Filters.Selections, t.Filters.Conditions}},
 
+		api.KindWasmPlugin:       {of(t.splitWasmPlugin), nil, []rows{t.Extensions.Places, t.Extensions.Contents, t.Extensions.Selections}},
+		api.KindTrafficExtension: {of(t.splitTrafficExtension), nil, []rows{t.Extensions.Places, t.Extensions.Contents, t.Extensions.Selections}},
+		api.KindProxyConfig:      {of(t.splitProxyConfig), nil, []rows{t.Extensions.ProxyConfigs}},
+
 		ingressapi.Kind:      {of(t.splitIngress), nil, []rows{t.Gateways.Servers, t.Gateways.Routes}},
 		ingressapi.ClassKind: {of(t.splitIngressClass), nil, []rows{t.Gateways.Classes}},
 	}

@@ -132,6 +132,8 @@ type Tables struct {
 	Filters Filters
 	// Telemetry says which logs, traces and metrics proxies make.
 	Telemetry Telemetry
+	// Extensions are the filters that users add, and the ProxyConfigs.
+	Extensions Extensions
 
 	// Peers are the PeerAuthentications.
 	Peers Peers
@@ -223,6 +225,7 @@ func New(o Options) *Tables {
 	t.defineSecurity(db)
 	t.defineFilters(db)
 	t.defineTelemetry(db)
+	t.defineExtensions(db)
 	t.definePeers(db)
 	t.defineGateways(db)
 	t.Rows = connected.New(db)

@@ -125,6 +125,9 @@ func registries() []Entry {
 
 func running() []Entry {
 	return []Entry{
+		{"extension-unreachable", Error, "The module of an extension is at an address that agents do not connect to: loopback, link-local, or a metadata service. The extension gets its stand-in, which lets all pass or nothing, as failStrategy says.", "Serve the module elsewhere, or name a file of the host."},
+		{"extension-variable", Warning, "A variable of an extension has a name that agents keep for themselves. It is left out.", "Choose a name that does not begin with ISTIO_META_."},
+		{"proxyconfig-overruled", Warning, "An older ProxyConfig is for all workloads of the namespace, too, and this one is not used.", "Merge the two, or remove one."},
 		{"patch-left-out", Error, "A patch of an EnvoyFilter cannot be applied, or Envoy would refuse its result. The patch is left out there, and the rest is served; if the patch is about access, the listener or the virtual host denies.", "Correct the patch as the message says."},
 		{"patch-no-match", Warning, "A patch of an EnvoyFilter matches nothing in any connected proxy to which the EnvoyFilter applies. It has no effect.", "Correct its match: `pilotctl` shows the names of listeners, routes and clusters."},
 		{"patch-removes-access", Warning, "A patch of an EnvoyFilter removes or replaces a filter that decides about access.", "Make sure that something else denies; `pilotctl can-i` shows which requests are allowed then."},

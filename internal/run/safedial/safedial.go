@@ -78,7 +78,14 @@ func (o Options) check(address string) error {
 	if err != nil {
 		return ErrBlocked
 	}
-	for _, ip := range readings(at.Addr().Unmap().WithZone("")) {
+	return o.checkIP(at.Addr())
+}
+
+// Blocked reports whether clients without options of their own do not connect to an address.
+func Blocked(ip netip.Addr) bool { return Options{}.checkIP(ip) != nil }
+
+func (o Options) checkIP(at netip.Addr) error {
+	for _, ip := range readings(at.Unmap().WithZone("")) {
 		if !ip.IsValid() || ip.IsLoopback() && !o.Loopback || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() ||
 			within(ip, never()) || within(ip, o.Blocked) {
 			return ErrBlocked

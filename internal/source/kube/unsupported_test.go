@@ -50,15 +50,15 @@ func (r *replica) wants(when string, problems ...string) {
 func TestUnsupportedKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
-		define(t, server, "proxyconfigs.networking.istio.io")
+		define(t, server, "udproutes.gateway.networking.k8s.io")
 		define(t, server, "gateways.networking.istio.io")
 		filter := func(name, labels string) {
-			server.put(object(t, "{apiVersion: networking.istio.io/v1beta1, kind: ProxyConfig, metadata: {name: "+name+", namespace: shop, labels: {"+labels+"}}, spec: {concurrency: 2}}"))
+			server.put(object(t, "{apiVersion: gateway.networking.k8s.io/v1, kind: UDPRoute, metadata: {name: "+name+", namespace: shop, labels: {"+labels+"}}, spec: {}}"))
 		}
 		filter("b", "")
 		r := join(t, server)
 		defer func() { r.stop() }()
-		const filters = "cluster Kubernetes: warning: ProxyConfig is not supported yet: ignored; objects of proxyconfigs.networking.istio.io: "
+		const filters = "cluster Kubernetes: warning: UDPRoute is not supported yet: ignored; objects of udproutes.gateway.networking.k8s.io: "
 		r.wants("at the start", filters+"1, shop/b")
 		if !r.synced {
 			t.Error("not ready")
@@ -76,9 +76,9 @@ func TestUnsupportedKinds(t *testing.T) {
 		}
 		r.wants("many", filters+"14, shop/a, shop/b, shop/c00, shop/c01, shop/c02, shop/c03, shop/c04, shop/c05, shop/c06, shop/c07, and 4 more")
 		for i := range 12 {
-			server.remove("ProxyConfig", fmt.Sprintf("shop/c%02d", i))
+			server.remove("UDPRoute", fmt.Sprintf("shop/c%02d", i))
 		}
-		server.remove("ProxyConfig", "shop/a")
+		server.remove("UDPRoute", "shop/a")
 		class := object(t, "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: istio}}")
 		server.put(class)
 		r.wants("a kind that is not defined", filters+"1, shop/b")
@@ -87,7 +87,7 @@ func TestUnsupportedKinds(t *testing.T) {
 			"cluster Kubernetes: warning: GatewayClass is not supported yet: ignored; objects of gatewayclasses.gateway.networking.k8s.io: 1, istio", filters+"1, shop/b")
 		server.remove("CustomResourceDefinition", "gatewayclasses.gateway.networking.k8s.io")
 		r.wants("the definition is gone", filters+"1, shop/b")
-		server.remove("ProxyConfig", "shop/b")
+		server.remove("UDPRoute", "shop/b")
 		r.wants("none")
 	})
 }
@@ -97,15 +97,15 @@ func TestUnsupportedKindsOfSelectedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
 		server.kinds["namespaces."] = "Namespace"
-		define(t, server, "wasmplugins.extensions.istio.io")
-		server.put(object(t, "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: a, namespace: shop}, spec: {url: oci://a/b}}"))
+		define(t, server, "tcproutes.gateway.networking.k8s.io")
+		server.put(object(t, "{apiVersion: gateway.networking.k8s.io/v1, kind: TCPRoute, metadata: {name: a, namespace: shop}, spec: {}}"))
 		r := join(t, server, func(o *kube.Options) {
 			o.Mesh = &meshconfig.MeshConfig{DiscoverySelectors: []*meshconfig.LabelSelector{{MatchLabels: map[string]string{"mesh": "on"}}}}
 		})
 		defer func() { r.stop() }()
 		r.wants("not selected")
 		server.put(object(t, "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {mesh: 'on'}}}"))
-		r.wants("selected", "cluster Kubernetes: warning: WasmPlugin is not supported yet: ignored; objects of wasmplugins.extensions.istio.io: 1, shop/a")
+		r.wants("selected", "cluster Kubernetes: warning: TCPRoute is not supported yet: ignored; objects of tcproutes.gateway.networking.k8s.io: 1, shop/a")
 	})
 }
 
@@ -113,7 +113,7 @@ func TestUnsupportedKindsOfSelectedNamespaces(t *testing.T) {
 func TestUnsupportedKindsThatMayNotBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer()
-		const of = "wasmplugins.extensions.istio.io"
+		const of = "tcproutes.gateway.networking.k8s.io"
 		define(t, server, of)
 		server.allow(of, false)
 		r := join(t, server)
@@ -123,7 +123,7 @@ func TestUnsupportedKindsThatMayNotBeListed(t *testing.T) {
 		}
 		<-time.After(10 * time.Second)
 		r.wants("refused", "cluster Kubernetes: warning: "+of+" are not supported yet, and may not be listed, so it is not known whether there are any: failed to list "+
-			of+": "+of+" is forbidden; add the rule {apiGroups: [extensions.istio.io], resources: [wasmplugins], verbs: [list, watch]} to the ClusterRole of the control plane")
+			of+": "+of+" is forbidden; add the rule {apiGroups: [gateway.networking.k8s.io], resources: [tcproutes], verbs: [list, watch]} to the ClusterRole of the control plane")
 		server.allow(of, true)
 		<-time.After(10 * time.Second)
 		r.wants("allowed")

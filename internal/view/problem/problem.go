@@ -141,6 +141,9 @@ func checks() map[string]func(*findings) {
 		api.KindPeerAuthentication:    (*findings).peerAuthentication,
 		api.KindEnvoyFilter:           (*findings).envoyFilter,
 		api.KindTelemetry:             (*findings).telemetry,
+		api.KindWasmPlugin:            (*findings).extension,
+		api.KindTrafficExtension:      (*findings).extension,
+		api.KindProxyConfig:           (*findings).proxyConfig,
 
 		ingress.Kind:      (*findings).ingress,
 		ingress.ClassKind: (*findings).ingressClass,

@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/view/extension"
 	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/telemetry"
@@ -28,6 +29,7 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
+	c.Extensions = extension.Selecting(q.tables, r, p.Namespace, labels)
 	if !c.Gateways.Empty() || c.Ingress {
 		c.Unprivileged = p.Unprivileged
 		c.Targets = served.Targets.Keep(func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })

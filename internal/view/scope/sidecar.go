@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/extension"
 	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -55,6 +56,7 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
+	c.Extensions = extension.Selecting(q.tables, r, p.Namespace, labels)
 	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {
 		if !row.All {
 			c.Sidecar = row.Object

@@ -39,10 +39,24 @@ type Key struct {
 type Filters struct {
 	HTTP []*hcmv3.HttpFilter
 	TCP  []*listenerv3.Filter
+	// tokens and policies are where in HTTP the filters begin that verify tokens, and the policies that decide here. tcpPolicies is the
+	// same in TCP.
+	tokens, policies, tcpPolicies int
+}
+
+// Parts returns the filters for HTTP in their order: external authorizers, the verification of tokens, and the policies that decide here.
+func (f Filters) Parts() (custom, tokens, policies []*hcmv3.HttpFilter) {
+	return f.HTTP[:f.tokens], f.HTTP[f.tokens:f.policies], f.HTTP[f.policies:]
+}
+
+// TCPParts returns the filters for other connections in their order: external authorizers, and the policies that decide here.
+func (f Filters) TCPParts() (custom, policies []*listenerv3.Filter) {
+	return f.TCP[:f.tcpPolicies], f.TCP[f.tcpPolicies:]
 }
 
 func (f Filters) equal(o Filters) bool {
-	return slices.EqualFunc(f.HTTP, o.HTTP, func(a, b *hcmv3.HttpFilter) bool { return proto.Equal(a, b) }) &&
+	return f.tokens == o.tokens && f.policies == o.policies && f.tcpPolicies == o.tcpPolicies &&
+		slices.EqualFunc(f.HTTP, o.HTTP, func(a, b *hcmv3.HttpFilter) bool { return proto.Equal(a, b) }) &&
 		slices.EqualFunc(f.TCP, o.TCP, func(a, b *listenerv3.Filter) bool { return proto.Equal(a, b) })
 }
 
@@ -136,7 +150,9 @@ func (q *Queries) build(r *query.Reader, k Key) (Filters, bool) {
 		return denyAll(becauseOfBug), true
 	}
 	f := q.custom(r, k, of.custom)
+	f.tokens, f.tcpPolicies = len(f.HTTP), len(f.TCP)
 	f.HTTP = append(f.HTTP, q.tokenFilters(r, k)...)
+	f.policies = len(f.HTTP)
 	for _, a := range []*enforced{&of.audit, &of.deny, &of.allow} {
 		f.HTTP = append(f.HTTP, a.http()...)
 		f.TCP = append(f.TCP, a.tcp()...)

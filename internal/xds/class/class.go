@@ -26,6 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
+	"github.com/pilotmesh/pilot/internal/xds/extension"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
 	"github.com/pilotmesh/pilot/internal/xds/mcp"
 	"github.com/pilotmesh/pilot/internal/xds/nametable"
@@ -75,15 +76,18 @@ type Queries struct {
 	tables    *state.Tables
 	policies  *authz.Queries
 	telemetry *telemetry.Queries
+	added     *extension.Queries
 	clusters  *cluster.Queries
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
 	routes    *route.Queries
 	names     *nametable.Queries
 	patches   patches
-	stacks    [resource.Types]stack
-	rejected  rejected
-	missing   query.Collection[All, api.Problem]
+	// filterChecks are the queries for the problems of EnvoyFilters.
+	filterChecks *filterChecks
+	stacks       [resource.Types]stack
+	rejected     rejected
+	missing      query.Collection[All, api.Problem]
 	// unregistered are the problems of proxies that cannot be registered.
 	unregistered query.Collection[registration.All, api.Problem]
 }
@@ -95,11 +99,12 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	scopes := scope.Define(g, t, services, rules)
 	served := gateway.Define(g, t, services, rules, scopes)
 	connections := transport.Define(g, t, services, rules, scopes, served)
-	policies, observed := authz.Define(g, t, scopes), telemetry.Define(g, t, scopes)
+	policies, observed, added := authz.Define(g, t, scopes), telemetry.Define(g, t, scopes), extension.Define(g, t)
 	q := &Queries{
 		Gateways:  served,
 		policies:  policies,
 		telemetry: observed,
+		added:     added,
 		Services:  services,
 		Rules:     rules,
 		Scope:     scopes,
@@ -107,7 +112,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),
-		listeners: listener.Define(g, t, services, scopes, connections, policies, observed, served),
+		listeners: listener.Define(g, t, services, scopes, connections, policies, observed, added, served),
 		routes:    route.Define(g, t, services, rules, scopes, served),
 		names:     nametable.Define(g, t, services, scopes),
 	}

@@ -65,7 +65,8 @@ type filterChecks struct {
 
 // defineFilterProblems defines the problems of EnvoyFilters: patches that were left out, that match nothing, or that take protection away.
 func (q *Queries) defineFilterProblems(g *query.Graph) query.Collection[All, api.Problem] {
-	f := filterChecks{q: q}
+	f := &filterChecks{q: q}
+	q.filterChecks = f
 	same := func(a, b []connectedClass) bool {
 		return slices.EqualFunc(a, b, func(a, b connectedClass) bool { return a.hash == b.hash })
 	}
@@ -212,10 +213,14 @@ func (o outline) concerns(c proxy.Class) bool {
 	return o.contexts&^gateway != 0
 }
 
-// extensionProvider answers requests of proxies for the configuration of extensions: what patches of EXTENSION_CONFIG add.
+// extensionProvider answers requests of proxies for the configuration of extensions: of WasmPlugins and TrafficExtensions, and what patches of
+// EXTENSION_CONFIG add.
 func (q *Queries) extensionProvider() Provider {
 	return Provider{Type: resource.Extension, Find: func(r *query.Reader, p *proxy.Proxy, name string) Answer {
 		c := q.Scope.ClassOf(r, p)
+		if a, ok := q.added.Find(r, c, name); ok {
+			return a
+		}
 		s := patchable{contexts: contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)}.subjectFor(c)
 		s.kinds, s.adds = kindsOf(networking.EnvoyFilter_EXTENSION_CONFIG), true
 		found, _ := patch.Extensions(q.patches.list(r, q.patches.of(r, c, s)))

@@ -2,6 +2,7 @@ package class
 
 import (
 	"cmp"
+	"strconv"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -9,9 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
@@ -187,8 +190,10 @@ func (t *twin) candidates(r *query.Reader, k patchedKey) Map {
 		case by.Handle == "":
 			return all
 		default:
-			for n := range t.byHandle.Group(r, k.layer, omap.Name(by.Handle)).All() {
-				names[n] = true
+			for _, handle := range handlesFor(k, by.Handle) {
+				for n := range t.byHandle.Group(r, k.layer, omap.Name(handle)).All() {
+					names[n] = true
+				}
 			}
 		}
 	}
@@ -199,6 +204,20 @@ func (t *twin) candidates(r *query.Reader, k patchedKey) Map {
 		}
 	}
 	return Map{}.With(changes...)
+}
+
+// handlesFor returns the handles of the resources that a patch with a handle may be about: the route configurations of gateways have the ports of
+// gateways in their names, and patches have the ports of the Services in front of them.
+func handlesFor(k patchedKey, handle string) []string {
+	list := []string{handle}
+	if of, ok := k.layer.(gateway.Proxies); ok {
+		for t := range of.Targets.All() {
+			if strconv.FormatUint(uint64(t.Port), 10) == handle {
+				list = append(list, strconv.FormatUint(uint64(t.Target), 10))
+			}
+		}
+	}
+	return list
 }
 
 // apply applies patches to a resource.
@@ -248,6 +267,16 @@ func (t *twin) placeOf(k patchedName) patch.Place {
 				}
 			}
 			return hosts
+		}
+	}
+	if of, ok := k.layer.(gateway.Proxies); ok {
+		at.ServicePorts = func(port uint32) (list []uint32) {
+			for t := range of.Targets.All() {
+				if t.Target == port {
+					list = append(list, t.Port)
+				}
+			}
+			return list
 		}
 	}
 	return at
@@ -345,12 +374,17 @@ func (t *twin) layerFor(name string, shared Sharing, key func(r *query.Reader, c
 			}
 			return t.patched.Element(k, name)
 		},
-		effects: func(r *query.Reader, c proxy.Class) omap.Map[effect, omap.Unit] {
-			k, ok := at(r, c)
-			if !ok {
-				return omap.Map[effect, omap.Unit]{}
+		effects: func(r *query.Reader, c proxy.Class) (all omap.Map[effect, omap.Unit]) {
+			if k, ok := at(r, c); ok {
+				all = t.effects.Keys(r, k)
 			}
-			return t.effects.Keys(r, k)
+			return all
+		},
+		difference: func(r *query.Reader, c proxy.Class, filter api.Key) (list []PatchEffect) {
+			if k, ok := at(r, c); ok {
+				list = t.difference(r, k, filter)
+			}
+			return list
 		},
 	}
 	if t.typ == resource.Route {
@@ -373,73 +407,4 @@ func (t *twin) layerFor(name string, shared Sharing, key func(r *query.Reader, c
 		}
 	}
 	return l
-}
-
-// addedKey names the resources of a type that patches add.
-type addedKey struct {
-	typ     resource.Type
-	patches patchSet
-}
-
-// addedLayer is the layer of the resources of a type that patches add. A resource of that name in other layers is replaced.
-func (q *Queries) addedLayer(g *query.Graph, t resource.Type) stackLayer {
-	of := patchable{typ: t, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)}
-	outcomes := query.Define(g, "added "+t.Kind()+".outcomes", layer.Equal[*outcome], func(r *query.Reader, k addedKey) ([]*outcome, bool) {
-		list := addedBy(t, q.patches.list(r, k.patches))
-		return list, len(list) > 0
-	})
-	added := query.Define(g, "added "+t.Kind(), Map.Equal, func(r *query.Reader, k addedKey) (Map, bool) {
-		list, _ := outcomes.Get(r, k)
-		var changes []omap.Change[omap.Name, *resource.Resource]
-		for _, o := range list {
-			if o.resource != nil {
-				changes = append(changes, omap.Put(omap.Name(o.resource.Name()), o.resource))
-			}
-		}
-		return Map{}.With(changes...), true
-	})
-	key := func(r *query.Reader, c proxy.Class) (addedKey, bool) {
-		s := of.subjectFor(c)
-		s.adds = true
-		set := q.patches.of(r, c, s)
-		return addedKey{t, set}, !set.Empty()
-	}
-	l := fromCell("added by patches", SharedByScope, added, key)
-	l.effects = func(r *query.Reader, c proxy.Class) (all omap.Map[effect, omap.Unit]) {
-		if k, ok := key(r, c); ok {
-			list, _ := outcomes.Get(r, k)
-			for _, o := range list {
-				o.each(func(e effect, _ omap.Name) { all = all.With(omap.Put(e, omap.Unit{})) })
-			}
-		}
-		return all
-	}
-	return l
-}
-
-// addedBy are the resources that patches add, with what became of each patch.
-func addedBy(t resource.Type, patches []*patch.Patch) (list []*outcome) {
-	var found []*resource.Resource
-	var outcomes []patch.Outcome
-	switch t {
-	case resource.Cluster:
-		clusters, all := patch.AddedClusters(patches)
-		for _, m := range clusters {
-			found = append(found, resource.New(t, m.GetName(), m))
-		}
-		outcomes = all
-	case resource.Listener:
-		listeners, all := patch.AddedListeners(patches)
-		for _, m := range listeners {
-			found = append(found, resource.New(t, m.GetName(), m))
-		}
-		outcomes = all
-	}
-	for i, o := range outcomes {
-		list = append(list, &outcome{name: o.Patch.Field() + o.Patch.Filter.String(), patches: outcomes[i : i+1]})
-	}
-	for _, r := range found {
-		list = append(list, &outcome{name: r.Name(), resource: r})
-	}
-	return list
 }

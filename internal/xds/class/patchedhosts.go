@@ -1,6 +1,8 @@
 package class
 
 import (
+	"slices"
+
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -153,8 +155,7 @@ func (h *patchedHosts) apply(r *query.Reader, k patchedName, was *resource.Resou
 		o.patches = append(o.patches, patch.Outcome{Patch: e.patch, Matched: 1, Failure: e.failure, Denied: e.denied})
 	}
 	hosts := h.merged(r, k, was.Pieces())
-	added, outcomes := patch.AddedHosts(string(k.name), at, list)
-	hosts, outcomes = withAdded(hosts, added, outcomes)
+	hosts, outcomes := withAdded(hosts, patch.AddedHosts(string(k.name), at, list))
 	o.patches = append(o.patches, outcomes...)
 	if header.Changed || !hosts.Equal(was.Pieces()) {
 		o.resource = resource.NewRoute(string(k.name), header.Message, hosts)
@@ -179,23 +180,16 @@ func (h *patchedHosts) merged(r *query.Reader, k patchedName, was pieces) pieces
 }
 
 // withAdded adds virtual hosts. One whose name is taken is left out: Envoy would refuse the whole route configuration.
-func withAdded(hosts pieces, added []*routev3.VirtualHost, outcomes []patch.Outcome) (pieces, []patch.Outcome) {
-	n := 0
-	for i := range outcomes {
-		if outcomes[i].Failure != "" {
-			continue
+func withAdded(hosts pieces, added []patch.AddedHost) (with pieces, outcomes []patch.Outcome) {
+	for _, a := range added {
+		switch name := a.Host.GetName(); {
+		case a.Failure != "":
+		case slices.ContainsFunc(route.PieceNames(name), func(n string) bool { return hosts.Has(omap.Name(n)) }):
+			a.Failure = "the route configuration has a virtual host of that name: merge into it instead"
+		default:
+			hosts = hosts.With(omap.Put(omap.Name(name), resource.PieceOf(name, a.Host)))
 		}
-		v := added[n]
-		n++
-		taken := false
-		for _, name := range route.PieceNames(v.GetName()) {
-			taken = taken || hosts.Has(omap.Name(name))
-		}
-		if taken {
-			outcomes[i].Failure = "the route configuration has a virtual host of that name: merge into it instead"
-			continue
-		}
-		hosts = hosts.With(omap.Put(omap.Name(v.GetName()), resource.PieceOf(v.GetName(), v)))
+		outcomes = append(outcomes, a.Outcome)
 	}
 	return hosts, outcomes
 }

@@ -5,6 +5,7 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -61,6 +62,8 @@ type stackLayer struct {
 	// host returns the cell that yields a patched virtual host; nil for a layer that is no twin. effects are those of patches in a twin.
 	host    func(r *query.Reader, c proxy.Class, name, piece omap.Name) (query.ID, bool)
 	effects func(r *query.Reader, c proxy.Class) omap.Map[effect, omap.Unit]
+	// difference returns what an EnvoyFilter does to the resources of the layer; nil for a layer that is no twin.
+	difference func(r *query.Reader, c proxy.Class, filter api.Key) []PatchEffect
 }
 
 // keyOf returns the key of a class's layer among the results of a query. ok is false if the class does not have the
@@ -224,14 +227,14 @@ func withRoutes(l stackLayer) stackLayer {
 
 // withPatches puts the patched resources of each layer before it, and those that patches add before all.
 func (q *Queries) withPatches(g *query.Graph, t resource.Type, s stack) stack {
-	out := stack{q.addedLayer(g, t)}
+	var out stack
 	for _, l := range s {
 		if l.name != "own addresses" { // it only hides
 			out = append(out, l.twin(g, &q.patches, patchable{typ: t, contexts: l.contexts, inline: l.inline}))
 		}
 		out = append(out, l)
 	}
-	return out
+	return append(stack{q.addedLayer(g, t, out)}, out...)
 }
 
 // gatewaysOnly makes a key that only gateways have.
@@ -279,6 +282,14 @@ func (q *Queries) passing(s stack) stack {
 				return l.effects(r, c)
 			}
 		}
+		if l.difference != nil {
+			s[i].difference = func(r *query.Reader, c proxy.Class, filter api.Key) []PatchEffect {
+				if !has(r, c) {
+					return nil
+				}
+				return l.difference(r, c, filter)
+			}
+		}
 	}
 	return s
 }
@@ -287,7 +298,7 @@ func (q *Queries) passing(s stack) stack {
 func (q *Queries) listenerStack() stack {
 	return stack{
 		fromElements("gateway", SharedByWorkload, q.listeners.Gateways, gatewaysOnly(func(r *query.Reader, c proxy.Class) listener.GatewaysKey {
-			return listener.GatewaysKeyOf(c, proxiesOf(c), q.policies.KeyOf(r, c), q.telemetryOf(r, c))
+			return listener.GatewaysKeyOf(c, proxiesOf(c), q.policies.KeyOf(r, c), q.telemetryOf(r, c), q.added.KeyOf(r, c, false))
 		})),
 		fromCell("own addresses", SharedByWorkload, q.listeners.Own, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
 			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
@@ -296,7 +307,7 @@ func (q *Queries) listenerStack() stack {
 			return q.inboundKeyOf(r, c), true
 		}))),
 		withRoutes(fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
-			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c)), q.telemetryOf(r, c)), true
+			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c)), q.telemetryOf(r, c), q.added.KeyOf(r, c, false)), true
 		}))),
 		fromElements("labels in scope", SharedByScope, q.listeners.Labelled, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
 			k, ok := scope.LabelledClientsOf(c)
@@ -323,15 +334,15 @@ func (q *Queries) telemetryOf(r *query.Reader, c proxy.Class) telemetry.Key {
 }
 
 func (q *Queries) inboundKeyOf(r *query.Reader, c proxy.Class) listener.InboundKey {
-	return listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c), q.policies.KeyOf(r, c), q.telemetry.KeyOf(r, c, view.Server))
+	return listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c), q.policies.KeyOf(r, c), q.telemetry.KeyOf(r, c, view.Server), q.added.KeyOf(r, c, true))
 }
 
 func (q *Queries) variantOf(r *query.Reader, c proxy.Class) listener.Variant {
-	return listener.VariantOf(c, q.telemetryOf(r, c))
+	return listener.VariantOf(c, q.telemetryOf(r, c), q.added.KeyOf(r, c, false))
 }
 
 func (q *Queries) sharedVariantOf(r *query.Reader, c proxy.Class) listener.Variant {
-	return listener.SharedVariantOf(c, q.telemetryOf(r, c))
+	return listener.SharedVariantOf(c, q.telemetryOf(r, c), q.added.KeyOf(r, c, false))
 }
 
 // routeStack is the stack of route configurations.

@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/extension"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/telemetry"
@@ -31,6 +32,8 @@ type GatewaysKey struct {
 	HTTP10 bool
 	// Telemetry names how the listeners log and trace.
 	Telemetry telemetry.Key
+	// Extensions names the filters that users add.
+	Extensions extension.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxies' addresses.
@@ -42,8 +45,8 @@ type GatewaysKey struct {
 }
 
 // GatewaysKeyOf returns the key of a class of gateways to which some policies apply.
-func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key, t telemetry.Key) GatewaysKey {
-	return GatewaysKey{Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Topology: c.Topology, Policies: policies}
+func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key, t telemetry.Key, e extension.Key) GatewaysKey {
+	return GatewaysKey{Extensions: e, Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Topology: c.Topology, Policies: policies}
 }
 
 // gatewaySocketKey names a listener of gateways.
@@ -73,19 +76,19 @@ type gatewayBuilder struct {
 	gatewaySocketKey
 	name string
 	http envoy.HTTPOptions
-	// first are the filters before all others.
-	first authz.Filters
+	// filters are the filters before all others.
+	filters filters
 	// taken are the names in TLS that have a filter chain already. Envoy refuses a listener with two chains for one name.
 	taken map[string]bool
 }
 
 // gateway returns a listener of gateways; nil if no server of it can take a connection.
 func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Listener) *listenerv3.Listener {
-	b := gatewayBuilder{q: q, r: r, gatewaySocketKey: k, first: q.policies.Filters(r, k.Policies), taken: terminated(plan)}
+	b := gatewayBuilder{q: q, r: r, gatewaySocketKey: k, filters: filters{q.policies.Filters(r, k.Policies), q.added.Filters(r, k.Extensions)}, taken: terminated(plan)}
 	l := b.socket()
 	b.name = l.Name
 	b.http = q.gatewayHTTP(r, k)
-	b.http.First = b.first.HTTP
+	b.http.First = b.filters.http(k.at.Port)
 	for _, s := range plan.Servers {
 		l.FilterChains = append(l.FilterChains, b.chains(s)...)
 		if s.Kind() == gateways.TakesHTTP {
@@ -161,9 +164,9 @@ func (b gatewayBuilder) chains(s gateway.Placed) (list []*listenerv3.FilterChain
 	}
 	switch s.Kind() {
 	case gateways.TakesHTTP:
-		add(nil, b.requests(s))
+		add(nil, b.requests(s)...)
 	case gateways.TakesHTTPS:
-		add(namesOf(s), b.requests(s))
+		add(namesOf(s), b.requests(s)...)
 	case gateways.TakesTCP:
 		if rule, ok := b.q.transport.GatewayTCP(b.r, b.Proxies, s); ok {
 			add(nil, b.forward(rule)...)
@@ -194,7 +197,7 @@ func (b gatewayBuilder) passing(to transport.Destination) *listenerv3.FilterChai
 	name := envoy.ServerName(to.Port, to.Subset, to.Host)
 	m := &listenerv3.FilterChainMatch{ServerNames: []string{name}, ApplicationProtocols: envoy.MeshALPN()}
 	proxy := envoy.TCPForward(name, name, envoy.TCPOptions{IdleTimeout: b.IdleTimeout})
-	return envoy.Chain("", m, proxy)
+	return envoy.Chain("", m, append(b.filters.network(b.at.Port), proxy)...)
 }
 
 // handshakeTimeout is how long a client may take for the TLS handshake.
@@ -214,7 +217,7 @@ func namesOf(s gateway.Placed) []string {
 // forward are the filters that decide about connections other than HTTP, and send them where a rule says.
 func (b gatewayBuilder) forward(rule transport.Rule) []*listenerv3.Filter {
 	v := Variant{IdleTimeout: b.IdleTimeout, Families: b.Families}
-	return append(slices.Clone(b.first.TCP), v.forwardTo(&rule)...)
+	return append(b.filters.tcp(b.at.Port), v.forwardTo(&rule)...)
 }
 
 // gatewayTLS terminates TLS as a server says. The Secrets that it names are in the namespace of the gateways.
@@ -244,13 +247,13 @@ func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed) *corev3.Transpor
 	return t.TransportSocket()
 }
 
-// requests is the filter for the requests to a server.
-func (b gatewayBuilder) requests(s gateway.Placed) *listenerv3.Filter {
+// requests are the filters for the requests to a server.
+func (b gatewayBuilder) requests(s gateway.Placed) []*listenerv3.Filter {
 	stat := "outbound_" + b.name
 	if s.Name != "" {
 		stat = s.Name
 	}
-	return envoy.HTTPWithRDS(stat, s.Table, b.http)
+	return append(b.filters.network(b.at.Port), envoy.HTTPWithRDS(stat, s.Table, b.http))
 }
 
 // gatewayHTTP say how gateways handle requests. Gateways are where requests enter the mesh: they know the address of the client from the

@@ -31,9 +31,10 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 		l := envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
 		options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
 		options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6 // Envoy may have to resolve the host of any request
-		options.IdleTimeout = k.IdleTimeout
-		http := envoy.HTTPWithRDS("outbound_"+name, envoy.ProxyRouteName(p.Number), options)
-		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, http)}
+		added := filters{added: q.added.Filters(r, k.Extensions)}
+		options.IdleTimeout, options.First = k.IdleTimeout, added.http(p.Port)
+		http := append(added.network(p.Port), envoy.HTTPWithRDS("outbound_"+name, envoy.ProxyRouteName(p.Number), options))
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, http...)}
 		list = append(list, l)
 	}
 	q.telemetry.Settings(r, k.Telemetry).Apply(list...)

@@ -2,7 +2,6 @@ package listener
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -18,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/extension"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/telemetry"
 )
@@ -32,6 +32,8 @@ type VirtualKey struct {
 	HTTP10   bool
 	// Telemetry names how the listeners log and trace.
 	Telemetry telemetry.Key
+	// Extensions names the filters that users add.
+	Extensions extension.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
@@ -39,8 +41,8 @@ type VirtualKey struct {
 }
 
 // VirtualKeyOf returns the key of a class, whose proxies handle traffic to undeclared destinations as outbound says.
-func VirtualKeyOf(c proxy.Class, outbound settings.Outbound, t telemetry.Key) VirtualKey {
-	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families}
+func VirtualKeyOf(c proxy.Class, outbound settings.Outbound, t telemetry.Key, e extension.Key) VirtualKey {
+	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Families: c.Families}
 }
 
 func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
@@ -56,7 +58,8 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 		// A connection to the port of the proxy itself would be redirected to it again without end.
 		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
-	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound, k.IdleTimeout))
+	added := filters{added: q.added.Filters(r, k.Extensions)}
+	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, append(added.network(0), unknownTraffic(k.Outbound, k.IdleTimeout))...)
 	if k.Outbound.Mode != settings.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
 		q.telemetry.Settings(r, k.Telemetry).Apply(l)
@@ -67,12 +70,13 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
 	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
 	options.DynamicClusters, options.IPv6, options.IdleTimeout = true, k.Families == mesh.OnlyIPv6, k.IdleTimeout
+	options.First = added.http(0)
 	routes := envoy.RouteConfiguration(envoy.AllowAnyByName)
 	host := envoy.DynamicUnknownHost()
 	host.IncludeRequestAttemptCount = !q.tables.RouteSettings(r).HideAttempts
 	routes.VirtualHosts = []*routev3.VirtualHost{host}
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualOutbound-catchall-http", envoy.MatchHTTP(k.HTTP10),
-		envoy.HTTPWithRoutes(envoy.DynamicDNSCluster, routes, options)))
+		append(added.network(0), envoy.HTTPWithRoutes(envoy.DynamicDNSCluster, routes, options))...))
 	q.telemetry.Settings(r, k.Telemetry).Apply(l)
 	return asMap(l), true
 }
@@ -88,6 +92,8 @@ type InboundKey struct {
 	HTTP10 bool
 	// Telemetry names how the listeners log and trace.
 	Telemetry telemetry.Key
+	// Extensions names the filters that users add.
+	Extensions extension.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
@@ -97,16 +103,16 @@ type InboundKey struct {
 }
 
 // InboundKeyOf returns the key of a class whose workloads have these modes, and to which some policies apply.
-func InboundKeyOf(c proxy.Class, modes mesh.MTLS, policies authz.Key, t telemetry.Key) InboundKey {
-	return InboundKey{Ports: c.Inbound, MTLS: modes, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
+func InboundKeyOf(c proxy.Class, modes mesh.MTLS, policies authz.Key, t telemetry.Key, e extension.Key) InboundKey {
+	return InboundKey{Extensions: e, Ports: c.Inbound, MTLS: modes, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
 }
 
 // inboundBuilder makes the inbound listeners of a workload.
 type inboundBuilder struct {
 	InboundKey
 	http envoy.HTTPOptions
-	// first are the filters before all others.
-	first authz.Filters
+	// filters are the filters before all others.
+	filters filters
 	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
 	detectionTimeout time.Duration
 	// tcpOptions say how connections other than HTTP are forwarded to the application at a port.
@@ -120,7 +126,7 @@ type inboundBuilder struct {
 func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	settings := q.tables.HTTPSettings(r)
 	side := inboundBuilder{
-		InboundKey: k, first: q.policies.Filters(r, k.Policies), http: httpOptions(settings, k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
+		InboundKey: k, filters: filters{q.policies.Filters(r, k.Policies), q.added.Filters(r, k.Extensions)}, http: httpOptions(settings, k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
 		tcpOptions: func(p proxy.InboundPort) envoy.TCPOptions { return q.inboundTCPOptions(r, p, k.IdleTimeout) },
 		serverTLS:  func(p proxy.InboundPort) *corev3.TransportSocket { return q.serverTLS(r, p) },
 	}
@@ -128,7 +134,6 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 		side.meshTLS = q.meshTLS(r)
 	}
 	side.http.IdleTimeout, side.http.ClientCert = k.IdleTimeout, clientCert(settings.ClientCert)
-	side.http.First = side.first.HTTP
 	var list []*listenerv3.Listener
 	var captured []proxy.InboundPort
 	for p := range k.Ports.All() {
@@ -219,9 +224,9 @@ func atAnyAddress(f mesh.Families, name string, port uint32, way envoy.Direction
 	return l
 }
 
-// forward returns the filters that decide about connections other than HTTP, and forward them.
-func (s inboundBuilder) forward(cluster string, o envoy.TCPOptions) []*listenerv3.Filter {
-	return append(slices.Clone(s.first.TCP), envoy.TCPForward(cluster, cluster, o))
+// forward returns the filters that decide about connections other than HTTP to a port, and forward them.
+func (s inboundBuilder) forward(port uint32, cluster string, o envoy.TCPOptions) []*listenerv3.Filter {
+	return append(s.filters.tcp(port), envoy.TCPForward(cluster, cluster, o))
 }
 
 // inboundRoutes send all requests to a port to its cluster.

@@ -26,6 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/extension"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/telemetry"
@@ -41,8 +42,9 @@ type Variant struct {
 	NotIntercepted bool
 	// HTTP10 says that HTTP/1.0 is accepted.
 	HTTP10 bool
-	// Telemetry names how the listeners log and trace.
-	Telemetry telemetry.Key
+	// Telemetry names how the listeners log and trace, and Extensions the filters that users add.
+	Telemetry  telemetry.Key
+	Extensions extension.Key
 	// IdleTimeout is how long a connection may be without data or requests, unless a rule limits it. 0 means Envoy's default.
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
@@ -52,13 +54,13 @@ type Variant struct {
 }
 
 // VariantOf is the variant of a class.
-func VariantOf(c proxy.Class, t telemetry.Key) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster}
+func VariantOf(c proxy.Class, t telemetry.Key, e extension.Key) Variant {
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster}
 }
 
 // SharedVariantOf is the variant of a class without its cluster.
-func SharedVariantOf(c proxy.Class, t telemetry.Key) Variant {
-	v := VariantOf(c, t)
+func SharedVariantOf(c proxy.Class, t telemetry.Key, e extension.Key) Variant {
+	v := VariantOf(c, t, e)
 	v.Cluster = ""
 	return v
 }
@@ -95,6 +97,7 @@ type Queries struct {
 	transport *transport.Queries
 	policies  *authz.Queries
 	telemetry *telemetry.Queries
+	added     *extension.Queries
 	gateways  *gateway.Queries
 	// Base are the listeners of the base view, Scoped of a set, Labelled of clients with labels. ByCluster are the listeners
 	// of the base view that differ in a cluster, because services have other addresses there.
@@ -118,8 +121,8 @@ type Queries struct {
 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries, policies *authz.Queries, tel *telemetry.Queries, gw *gateway.Queries) *Queries {
-	q := &Queries{tables: t, services: s, scope: sc, transport: tp, policies: policies, telemetry: tel, gateways: gw}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries, policies *authz.Queries, tel *telemetry.Queries, added *extension.Queries, gw *gateway.Queries) *Queries {
+	q := &Queries{tables: t, services: s, scope: sc, transport: tp, policies: policies, telemetry: tel, added: added, gateways: gw}
 	q.Messages = query.Define(g, "listenerMessage", func(a, b *listenerv3.Listener) bool { return proto.Equal(a, b) },
 		func(r *query.Reader, k AddressKey) (*listenerv3.Listener, bool) {
 			l, _ := q.message(r, k)
@@ -190,6 +193,7 @@ type listenerInput struct {
 	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
 	detectionTimeout time.Duration
 	log              telemetry.Settings
+	filters          filters
 }
 
 // AddressKey names a listener: its address, and the clients it is for. Without a set it is in the base view.
@@ -218,6 +222,7 @@ func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener
 		return nil, false
 	}
 	c.log = q.telemetry.Settings(r, k.Telemetry)
+	c.filters = filters{added: q.added.Filters(r, k.Extensions)}
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
 	}
@@ -277,19 +282,20 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		rule := &c.plan.Rules[i]
 		m := &listenerv3.FilterChainMatch{ServerNames: rule.ServerNames}
 		envoy.MatchAddresses(m, rule.Blocks)
-		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, c.forwardTo(rule)...))
+		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, c.connections(c.forwardTo(rule)...)...))
 	}
 	if c.plan.HTTP {
 		envoy.AddHTTPInspector(l, envoy.AllPorts())
 		options := httpOptions(c.http, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == settings.ByName
 		options.GRPCWeb, options.IPv6, options.IdleTimeout = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6, c.IdleTimeout
-		http := envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options)
-		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
+		options.First = c.filters.http(c.at.Port)
+		http := c.connections(envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options))
+		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http...))
 		if len(c.plan.Held) > 0 { // Envoy looks at the narrowest block only, whatever else a chain matches
 			m := envoy.MatchHTTP(c.HTTP10)
 			envoy.MatchAddresses(m, c.plan.Held)
-			l.FilterChains = append(l.FilterChains, envoy.Chain("", m, http))
+			l.FilterChains = append(l.FilterChains, envoy.Chain("", m, http...))
 		}
 	}
 	if len(l.ListenerFilters) > 0 {
@@ -297,16 +303,21 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	}
 	switch calls := c.plan.Dubbo(); {
 	case len(calls) > 0 && len(l.FilterChains) == 0:
-		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, dubboProxy(name, calls))}
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, c.connections(dubboProxy(name, calls))...)}
 	case c.plan.DefaultRule != nil && len(l.FilterChains) == 0:
-		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, c.forwardTo(c.plan.DefaultRule)...)}
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, c.connections(c.forwardTo(c.plan.DefaultRule)...)...)}
 	case c.plan.DefaultRule != nil:
-		l.DefaultFilterChain = envoy.Chain("", nil, c.forwardTo(c.plan.DefaultRule)...)
+		l.DefaultFilterChain = envoy.Chain("", nil, c.connections(c.forwardTo(c.plan.DefaultRule)...)...)
 	case !bound: // a proxy without redirection does not know the original destination
-		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknownTraffic(c.outbound, c.IdleTimeout))
+		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, c.connections(unknownTraffic(c.outbound, c.IdleTimeout))...)
 	}
 	c.log.Apply(l)
 	return l
+}
+
+// connections are the filters of a chain: first what users add, then its own.
+func (c listenerInput) connections(own ...*listenerv3.Filter) []*listenerv3.Filter {
+	return append(c.filters.network(c.at.Port), own...)
 }
 
 // routeName is the name of the route configuration for connections that are HTTP.

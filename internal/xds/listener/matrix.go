@@ -40,20 +40,21 @@ func (s inboundBuilder) entry(p proxy.InboundPort) entry {
 		in.protocol = mesh.HTTP
 	}
 	options := s.http
-	options.GRPCWeb = p.Protocol == mesh.GRPCWeb
-	in.http = []*listenerv3.Filter{envoy.HTTPWithRoutes("inbound_"+name, inboundRoutes(p, cluster), options)}
-	in.forward = s.forward(cluster, s.tcpOptions(p))
+	options.GRPCWeb, options.First = p.Protocol == mesh.GRPCWeb, s.filters.http(p.Number)
+	in.http = append(s.filters.network(p.Number), envoy.HTTPWithRoutes("inbound_"+name, inboundRoutes(p, cluster), options))
+	in.forward = s.forward(p.Number, cluster, s.tcpOptions(p))
 	return in
 }
 
 // passthrough returns the entry at an undeclared port, or with 0 at all such ports. Their connections go to where the
 // client sent them.
 func (s inboundBuilder) passthrough(port uint32) entry {
-	cluster := envoy.InboundPassthroughCluster
+	cluster, options := envoy.InboundPassthroughCluster, s.http
+	options.First = s.filters.http(port)
 	return entry{
 		port: port, mode: s.MTLS.At(port), protocol: mesh.Auto, name: envoy.VirtualInbound, httpName: "virtualInbound-catchall-http",
-		http:    []*listenerv3.Filter{envoy.HTTPWithRoutes(cluster, inboundRoutes(proxy.InboundPort{}, cluster), s.http)},
-		forward: s.forward(cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout}),
+		http:    append(s.filters.network(port), envoy.HTTPWithRoutes(cluster, inboundRoutes(proxy.InboundPort{}, cluster), options)),
+		forward: s.forward(port, cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout}),
 	}
 }
 

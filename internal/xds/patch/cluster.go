@@ -73,26 +73,26 @@ func (p *Patch) mergeCluster(c *clusterv3.Cluster) error {
 
 // AddedClusters returns the clusters that patches add.
 func AddedClusters(patches []*Patch) ([]*clusterv3.Cluster, []Outcome) {
-	return added[*clusterv3.Cluster](patches, networking.EnvoyFilter_CLUSTER, nil)
+	return added[*clusterv3.Cluster](patches, networking.EnvoyFilter_CLUSTER)
 }
 
 // AddedListeners returns the listeners that patches add.
 func AddedListeners(patches []*Patch) ([]*listenerv3.Listener, []Outcome) {
-	return added[*listenerv3.Listener](patches, networking.EnvoyFilter_LISTENER, nil)
+	return added[*listenerv3.Listener](patches, networking.EnvoyFilter_LISTENER)
 }
 
 // Extensions returns the configuration of extensions that proxies fetch by name.
 func Extensions(patches []*Patch) ([]*corev3.TypedExtensionConfig, []Outcome) {
-	return added[*corev3.TypedExtensionConfig](patches, networking.EnvoyFilter_EXTENSION_CONFIG, nil)
+	return added[*corev3.TypedExtensionConfig](patches, networking.EnvoyFilter_EXTENSION_CONFIG)
 }
 
 // added returns the objects of a kind that patches add. Of several with one name the first counts.
 func added[M interface {
 	proto.Message
 	GetName() string
-}](patches []*Patch, kind networking.EnvoyFilter_ApplyTo, about func(*Patch) bool) (list []M, outcomes []Outcome) {
+}](patches []*Patch, kind networking.EnvoyFilter_ApplyTo) (list []M, outcomes []Outcome) {
 	for _, p := range patches {
-		if p.ApplyTo != kind || !p.Adds() || about != nil && !about(p) {
+		if p.ApplyTo != kind || !p.Adds() {
 			continue
 		}
 		o := Outcome{Patch: p.Ref, Matched: 1, Failure: p.Flaw}

@@ -58,7 +58,7 @@ func (r *run) httpFilters(m *hcmv3.HttpConnectionManager, about func(*Patch) boo
 	}
 	for _, f := range m.GetHttpFilters() {
 		for i, p := range r.of(networking.EnvoyFilter_HTTP_FILTER) {
-			if name := p.httpFilter(); merges(p.op) && about(p) && (name == "" || name == f.GetName()) {
+			if merges(p.op) && about(p) && p.httpFilter() == f.GetName() {
 				r.do(i, func() error { return p.mergeHTTPFilter(f) })
 			}
 		}
@@ -71,7 +71,9 @@ func (p *Patch) placedHTTP(list []*hcmv3.HttpFilter, added classed[*hcmv3.HttpFi
 	if inserts(op) && !slices.ContainsFunc(list, func(f *hcmv3.HttpFilter) bool { return f.GetName() == name }) {
 		name, op = insteadOf(name, op, list)
 	}
-	of := placed[*hcmv3.HttpFilter]{op: op, named: name != "", selects: func(f *hcmv3.HttpFilter) bool { return f.GetName() == name }}
+	of := placed[*hcmv3.HttpFilter]{
+		op: op, named: name != "", firstAnyway: true, selects: func(f *hcmv3.HttpFilter) bool { return f.GetName() == name },
+	}
 	if value, ok := p.value.(*hcmv3.HttpFilter); ok {
 		value = proto.CloneOf(value)
 		of.value = func() *hcmv3.HttpFilter { return value }
@@ -108,7 +110,7 @@ func (p *Patch) mergeHTTPFilter(f *hcmv3.HttpFilter) error {
 		return err
 	}
 	rest := proto.CloneOf(v)
-	rest.Name = ""
+	rest.Name = current(rest.GetName())
 	if from := v.GetTypedConfig(); from != nil {
 		if f.GetConfigDiscovery() != nil {
 			return fmt.Errorf("the configuration of the filter %q is fetched by name: patch it as EXTENSION_CONFIG", f.GetName())

@@ -17,12 +17,14 @@ type placed[T any] struct {
 	value   func() T
 	// add is where an added item goes in a list.
 	add func(list []T) int
+	// firstAnyway is true if INSERT_FIRST needs no selected item.
+	firstAnyway bool
 }
 
 // apply returns the list after the operation; ok is false if the patch selects nothing.
 func (p placed[T]) apply(list []T) (out []T, ok bool) {
 	at := len(list)
-	if p.named {
+	if p.selecting() {
 		if at = slices.IndexFunc(list, p.selects); at < 0 {
 			return list, false
 		}
@@ -56,10 +58,15 @@ func (p placed[T]) apply(list []T) (out []T, ok bool) {
 	return list, false
 }
 
+// selecting reports whether the operation needs a selected item.
+func (p placed[T]) selecting() bool {
+	return p.named && !(p.firstAnyway && p.op == networking.EnvoyFilter_Patch_INSERT_FIRST)
+}
+
 // placeIn applies an operation to a list. A patch with a flaw fails if it is about the list at all.
 func placeIn[T any](r *run, i int, of placed[T], list []T) []T {
 	if r.patches[i].Flaw != "" {
-		if !of.named || slices.ContainsFunc(list, of.selects) {
+		if !of.selecting() || slices.ContainsFunc(list, of.selects) {
 			r.do(i, nil)
 		}
 		return list

@@ -8,6 +8,8 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/rules/envoy"
 )
 
 // Listener applies patches to a listener: those about it, its filters, its filter chains, the filters in these, and the route
@@ -69,7 +71,7 @@ func (r *run) listenerFilters(l *listenerv3.Listener) {
 			}
 			continue
 		}
-		of := placed[*listenerv3.ListenerFilter]{op: p.op, named: name != "", selects: selects, add: atEnd[*listenerv3.ListenerFilter]}
+		of := placed[*listenerv3.ListenerFilter]{op: p.op, named: name != "", firstAnyway: true, selects: selects, add: atEnd[*listenerv3.ListenerFilter]}
 		if value, ok := p.value.(*listenerv3.ListenerFilter); ok {
 			of.value = func() *listenerv3.ListenerFilter { return proto.CloneOf(value) }
 		}
@@ -170,21 +172,11 @@ func (r *run) networkFilters(l *listenerv3.Listener, c *listenerv3.FilterChain) 
 		if merges(p.op) || !about(p) {
 			continue
 		}
-		name := p.networkFilter()
-		of := placed[*listenerv3.Filter]{op: p.op, named: name != "", selects: func(f *listenerv3.Filter) bool { return f.GetName() == name }}
-		if value, ok := p.value.(*listenerv3.Filter); ok {
-			value = proto.CloneOf(value)
-			of.value = func() *listenerv3.Filter { return value }
-			of.add = func(list []*listenerv3.Filter) int { return added.position(list, value, p.class, networkTraits()) }
-			if p.op == networking.EnvoyFilter_Patch_ADD {
-				of.named, added[value] = false, p.class
-			}
-		}
-		c.Filters = placeIn(r, i, of, c.GetFilters())
+		c.Filters = placeIn(r, i, p.placedNetwork(c.GetFilters(), added), c.GetFilters())
 	}
 	for _, f := range c.GetFilters() {
 		for i, p := range r.of(networking.EnvoyFilter_NETWORK_FILTER) {
-			if name := p.networkFilter(); merges(p.op) && about(p) && (name == "" || name == f.GetName()) {
+			if merges(p.op) && about(p) && p.mergesNetwork(f) {
 				r.do(i, func() error { return p.mergeNetworkFilter(f) })
 			}
 		}
@@ -192,10 +184,42 @@ func (r *run) networkFilters(l *listenerv3.Listener, c *listenerv3.FilterChain) 
 	}
 }
 
+// placedNetwork is the operation of a patch on the filters for connections.
+func (p *Patch) placedNetwork(list []*listenerv3.Filter, added classed[*listenerv3.Filter]) placed[*listenerv3.Filter] {
+	name, op := p.networkFilter(), p.op
+	if inserts(op) && envoy.ForeignFilter(name) && !slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return f.GetName() == name }) {
+		name, op = "", networking.EnvoyFilter_Patch_ADD
+	}
+	of := placed[*listenerv3.Filter]{
+		op: op, named: name != "", firstAnyway: true, selects: func(f *listenerv3.Filter) bool { return f.GetName() == name },
+	}
+	if value, ok := p.value.(*listenerv3.Filter); ok {
+		value = proto.CloneOf(value)
+		of.value = func() *listenerv3.Filter { return value }
+		of.add = func(list []*listenerv3.Filter) int { return added.position(list, value, p.class, networkTraits()) }
+		if op == networking.EnvoyFilter_Patch_ADD {
+			of.named, added[value] = false, p.class
+		}
+	}
+	return of
+}
+
+// mergesNetwork reports whether a patch merges into a filter: the one that it names, or without a name each one of the type in its value.
+func (p *Patch) mergesNetwork(f *listenerv3.Filter) bool {
+	if name := p.networkFilter(); name != "" {
+		return name == f.GetName()
+	}
+	v, ok := p.value.(*listenerv3.Filter)
+	return !ok || f.GetTypedConfig() != nil && v.GetTypedConfig() != nil && typeOf(v.GetTypedConfig()) == typeOf(f.GetTypedConfig())
+}
+
 func (p *Patch) mergeNetworkFilter(f *listenerv3.Filter) error {
 	v, err := valueOf[*listenerv3.Filter](p)
 	if err != nil {
 		return err
+	}
+	if v.GetName() != "" {
+		f.Name = current(v.GetName())
 	}
 	if v.GetTypedConfig() == nil {
 		if d := v.GetConfigDiscovery(); d != nil {

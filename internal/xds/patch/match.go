@@ -17,6 +17,18 @@ type Place struct {
 	Context networking.EnvoyFilter_PatchContext
 	// Hosts returns the hosts of the service behind an inbound cluster, which its name does not contain; nil if there are none.
 	Hosts func(cluster string) []string
+	// ServicePorts returns the ports of the Services in front of gateways that lead to a port of the gateways; empty if the numbers are the same.
+	ServicePorts func(port uint32) []uint32
+}
+
+// hasPort reports whether a number in a match means a port of gateways: it is the number that clients connect to.
+func (p Place) hasPort(port, number uint32) bool {
+	if p.ServicePorts != nil {
+		if list := p.ServicePorts(port); len(list) > 0 {
+			return slices.Contains(list, number)
+		}
+	}
+	return port == number
 }
 
 // The listeners that take redirected connections, for any port.
@@ -30,17 +42,21 @@ func isVirtual(listener string) bool {
 }
 
 // selectsListener reports whether a patch is about a listener. The port of a virtual listener is the port of each of its filter chains,
-// unless the patch is about the listener itself.
+// unless the patch is about the listener itself. Its listener filters act on connections to all ports, so that any chain counts for these.
 func (p *Patch) selectsListener(l *listenerv3.Listener) bool {
 	m := p.match.GetListener()
 	if m.GetName() != "" && m.GetName() != l.GetName() {
 		return false
 	}
-	byChain := isVirtual(l.GetName()) && p.ApplyTo != networking.EnvoyFilter_LISTENER && p.ApplyTo != networking.EnvoyFilter_LISTENER_FILTER
-	if m.GetPortNumber() == 0 || byChain {
+	if m.GetPortNumber() == 0 || l.GetAddress().GetSocketAddress().GetPortValue() == m.GetPortNumber() {
 		return true
 	}
-	return l.GetAddress().GetSocketAddress().GetPortValue() == m.GetPortNumber()
+	if p.ApplyTo == networking.EnvoyFilter_LISTENER_FILTER {
+		return isVirtual(l.GetName()) && slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
+			return c.GetFilterChainMatch().GetDestinationPort().GetValue() == m.GetPortNumber()
+		})
+	}
+	return isVirtual(l.GetName()) && p.ApplyTo != networking.EnvoyFilter_LISTENER
 }
 
 // selectsChain reports whether a patch is about a filter chain of a listener that it is about.
@@ -116,7 +132,7 @@ func (p *Patch) selectsConfiguration(at Place, name string) bool {
 		return m.GetPortNumber() == 0 || m.GetPortNumber() == PortOfRoutes(name)
 	}
 	of := gatewayRoutesOf(name)
-	return (m.GetPortNumber() == 0 || m.GetPortNumber() == of.port) &&
+	return (m.GetPortNumber() == 0 || at.hasPort(of.port, m.GetPortNumber())) &&
 		(m.GetPortName() == "" || m.GetPortName() == of.portName) && (m.GetGateway() == "" || m.GetGateway() == of.gateway)
 }
 

@@ -1,7 +1,6 @@
 package patch
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -37,40 +36,75 @@ func (r *run) header(c *routev3.RouteConfiguration) (keep bool) {
 	return true
 }
 
+// headerAlone is header without the virtual hosts that patches merge into the list: AddedHosts has these.
+func (r *run) headerAlone(c *routev3.RouteConfiguration) (keep bool) {
+	keep = r.header(c)
+	c.VirtualHosts = nil
+	return keep
+}
+
 // Header applies patches to a route configuration without its virtual hosts.
 func Header(c *routev3.RouteConfiguration, at Place, patches []*Patch) Result[*routev3.RouteConfiguration] {
 	name := c.GetName()
-	return apply(c, at, patches, editing[*routev3.RouteConfiguration]{edit: (*run).header, check: func(c *routev3.RouteConfiguration) error {
-		switch {
-		case c.GetName() != name:
+	return apply(c, at, patches, editing[*routev3.RouteConfiguration]{edit: (*run).headerAlone, check: func(c *routev3.RouteConfiguration) error {
+		if c.GetName() != name {
 			return fmt.Errorf("listeners fetch it as %q, and it would be called %q", name, c.GetName())
-		case len(c.GetVirtualHosts()) > 0:
-			return errors.New("virtual hosts are added by a patch of VIRTUAL_HOST")
 		}
 		return nil
 	}})
 }
 
-// VirtualHost applies patches to a virtual host of a route configuration, and to its routes. If a patch about access is left out, the
-// virtual host refuses all requests.
+// VirtualHost applies patches to a virtual host of a route configuration, and to its routes. It keeps its name, by which proxies may fetch
+// it. If a patch about access is left out, the virtual host refuses all requests.
 func VirtualHost(v *routev3.VirtualHost, configuration string, at Place, patches []*Patch) Result[*routev3.VirtualHost] {
-	edit := func(r *run, v *routev3.VirtualHost) bool {
-		return r.virtualHost(v, func(p *Patch) bool { return p.selectsConfiguration(at, configuration) })
-	}
 	name := v.GetName()
-	return apply(v, at, patches, editing[*routev3.VirtualHost]{edit: edit, deny: denyRequests, check: func(v *routev3.VirtualHost) error {
-		if v.GetName() != name {
-			return fmt.Errorf("the virtual host %q would be called %q", name, v.GetName())
-		}
-		return nil
-	}})
+	edit := func(r *run, v *routev3.VirtualHost) bool {
+		keep := r.virtualHost(v, func(p *Patch) bool { return p.selectsConfiguration(at, configuration) })
+		v.Name = name
+		return keep
+	}
+	return apply(v, at, patches, editing[*routev3.VirtualHost]{edit: edit, deny: denyRequests})
 }
 
-// AddedHosts returns the virtual hosts that patches add to a route configuration, with the name of the patch.
-func AddedHosts(configuration string, at Place, patches []*Patch) (list []*routev3.VirtualHost, outcomes []Outcome) {
-	return added[*routev3.VirtualHost](patches, networking.EnvoyFilter_VIRTUAL_HOST, func(p *Patch) bool {
-		return p.selectsConfiguration(at, configuration)
-	})
+// AddedHost is a virtual host that a patch adds, with what became of the patch. It is nil if the patch has a flaw.
+type AddedHost struct {
+	Host *routev3.VirtualHost
+	Outcome
+}
+
+// AddedHosts returns the virtual hosts that patches add to a route configuration. A patch that merges virtual hosts into the list adds them, too.
+func AddedHosts(configuration string, at Place, patches []*Patch) (list []AddedHost) {
+	var good []*routev3.VirtualHost
+	for _, p := range patches {
+		if !p.In(at.Context) || !p.selectsConfiguration(at, configuration) {
+			continue
+		}
+		for _, v := range p.addedHosts() {
+			o := Outcome{Patch: p.Ref, Matched: 1, Failure: p.Flaw}
+			if o.Failure == "" {
+				if err := checkAdded(v, good); err != nil {
+					o.Failure = err.Error()
+				} else {
+					good = append(good, v)
+				}
+			}
+			list = append(list, AddedHost{v, o})
+		}
+	}
+	return list
+}
+
+// addedHosts are the virtual hosts that a patch adds to route configurations. There is one that is nil if the patch has a flaw.
+func (p *Patch) addedHosts() []*routev3.VirtualHost {
+	switch {
+	case p.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST && p.Adds():
+		v, _ := p.value.(*routev3.VirtualHost)
+		return []*routev3.VirtualHost{v}
+	case p.ApplyTo == networking.EnvoyFilter_ROUTE_CONFIGURATION && merges(p.op) && p.Flaw == "":
+		v, _ := p.value.(*routev3.RouteConfiguration)
+		return v.GetVirtualHosts()
+	}
+	return nil
 }
 
 func (r *run) virtualHost(v *routev3.VirtualHost, about func(*Patch) bool) (keep bool) {
