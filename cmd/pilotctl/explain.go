@@ -56,6 +56,7 @@ func explainCommand() *cobra.Command {
   pilotctl explain web-1 endpoint reviews -o json | jq '.reasons'
   pilotctl explain ingress shop.example.com
   pilotctl explain gateway shop.example.com/cart
+  pilotctl explain patch shop/limits
   pilotctl explain route-no-subset`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 3 {
@@ -64,7 +65,7 @@ func explainCommand() *cobra.Command {
 			return fmt.Errorf("say what to explain: PROXY, then one of %s, then NAME; or the code of a problem", strings.Join(why.Kinds(), ", "))
 		},
 	}
-	c.AddCommand(explainIngress(), explainGateway(), explainInjection())
+	c.AddCommand(explainIngress(), explainGateway(), explainInjection(), explainPatch())
 	address, form := remote(c), addOutput(c)
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return completeExplain(cmd.Context(), *address, args, typed), cobra.ShellCompDirectiveNoFileComp

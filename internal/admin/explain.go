@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/explain/entrance"
+	"github.com/pilotmesh/pilot/internal/explain/patched"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/loop"
 )
@@ -105,4 +106,25 @@ func (p *Pages) gatewayz(r *http.Request) (any, error) {
 		return nil, refuse(http.StatusBadRequest, "%v", err)
 	}
 	return inspect(r, p, func(v *loop.View) *entrance.Answer { return at(v).Ask(q) })
+}
+
+// patchz returns a patched.Answer about an EnvoyFilter. The form of answers has a version.
+func (p *Pages) patchz(r *http.Request) (any, error) {
+	type found struct {
+		answer *patched.Answer
+		err    error
+	}
+	q := r.URL.Query()
+	got, err := inspect(r, p, func(v *loop.View) found {
+		m := patched.Mesh{Mesh: why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}}
+		a, err := m.Ask(q.Get("namespace"), q.Get("name"))
+		return found{a, err}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case got.err != nil:
+		return nil, refuse(http.StatusNotFound, "%v", got.err)
+	}
+	return got.answer, nil
 }

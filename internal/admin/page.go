@@ -37,6 +37,7 @@ func (p *Pages) pages() []page {
 			[]string{"from=shop/web", "to=reviews.shop:9080", "method=GET", "path=/", "header=name=value", "jwt-claims=", "from-ip=", "sni=", "plaintext"}, p.canI, false},
 		{"/debug/ingressz", "what gateways serve for the hosts of Ingresses, and which Ingresses do not count", []string{"host=shop.example.com"}, p.ingressz, false},
 		{"/debug/gatewayz", "which gateway answers a request from outside, or why none does; without a host, the gateways and the claims on hosts", []string{"host=shop.example.com:443/cart"}, p.gatewayz, false},
+		{"/debug/patchz", "what the patches of an EnvoyFilter do, with the resources before and after", []string{"namespace=", "name="}, p.patchz, false},
 		{"/debug/live", "how many of the proxies that need an object have acknowledged it, and which have not", object, p.live, false},
 		{"/debug/connections", "who is connected, from where and since when", []string{proxyID}, p.connections, true},
 		{"/debug/adsz", "who is connected, and what they asked for", []string{proxyID}, p.adsz, true},

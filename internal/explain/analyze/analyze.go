@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/entrance"
+	"github.com/pilotmesh/pilot/internal/explain/patched"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/object"
@@ -254,6 +255,13 @@ func (a *Analysis) Entrances(domain string) *entrance.List {
 	m, done := a.evaluate(domain)
 	defer done()
 	return entrance.Mesh{Mesh: m, Now: time.Now()}.List()
+}
+
+// Patches returns what the patches of an EnvoyFilter do.
+func (a *Analysis) Patches(domain, namespace, name string) (*patched.Answer, error) {
+	m, done := a.evaluate(domain)
+	defer done()
+	return patched.Mesh{Mesh: m}.Ask(namespace, name)
 }
 
 // evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Call the function at the end.
