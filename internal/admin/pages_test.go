@@ -104,7 +104,12 @@ func TestProfileIsOptional(t *testing.T) {
 
 // TestList: every page that is listed works and is linked from the index.
 func TestList(t *testing.T) {
-	w := newWorld(t, shop)
+	w := newWorld(t, shop+`---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: filter, namespace: shop}
+spec: {configPatches: [{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 1s}}}]}
+`)
 	w.connect("web-1.shop")
 	var list []struct{ Path, What string }
 	w.read("/debug/list", &list)
@@ -115,7 +120,7 @@ func TestList(t *testing.T) {
 	if code != 200 || !strings.Contains(index, "1 connected") {
 		t.Errorf("the index: %d %s", code, index)
 	}
-	query := map[string]string{"/debug/live": "?kind=DestinationRule&namespace=shop&name=reviews", "/debug/can-i": "?to=reviews.shop:80"}
+	query := map[string]string{"/debug/live": "?kind=DestinationRule&namespace=shop&name=reviews", "/debug/can-i": "?to=reviews.shop:80", "/debug/patchz": "?namespace=shop&name=filter"}
 	for _, p := range list {
 		about := cmp.Or(query[p.Path], "?proxyID=web-1.shop")
 		if p.What == "" || !strings.Contains(index, `href="`+p.Path) {

@@ -54,9 +54,14 @@ func checkValues(c *chart.Chart, values map[string]any) error {
 		err = util.ValidateAgainstSingleSchema(all, c.Schema)
 	}
 	if err != nil {
-		return fmt.Errorf("the values of the chart %s cannot be used: %w", c.Name(), err)
+		return fmt.Errorf("the values of the chart %s cannot be used:\n%s", c.Name(), strings.Join(sorted(err), "\n"))
 	}
 	return nil
+}
+
+// sorted returns the lines of an error in order, because the validator goes through the values in the order of a map.
+func sorted(err error) []string {
+	return slices.Sorted(strings.SplitSeq(strings.TrimSpace(err.Error()), "\n"))
 }
 
 // walk calls visit for each value with its part of the schema, nil if the schema has none, and the part that it would stand in.

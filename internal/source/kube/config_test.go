@@ -92,8 +92,13 @@ func TestConfigured(t *testing.T) {
 func TestDefinitionNames(t *testing.T) {
 	for _, k := range api.Kinds() {
 		want := "v1"
-		if k.Name == api.KindEnvoyFilter {
-			want = "v1alpha3" // it has no other
+		switch k.Name { // these have no other
+		case api.KindEnvoyFilter:
+			want = "v1alpha3"
+		case "WasmPlugin", "TrafficExtension":
+			want = "v1alpha1"
+		case "ProxyConfig":
+			want = "v1beta1"
 		}
 		if len(k.Versions()) == 0 || k.Versions()[0] != want {
 			t.Errorf("%s has the versions %v", k.Name, k.Versions())

@@ -184,13 +184,13 @@ func (s *server) StreamAggregatedResources(g discoveryv3.AggregatedDiscoveryServ
 				return err
 			}
 		case <-changed:
+			_, changed = s.note(g.Context(), "") // before it sends, so that no edit is missed
 			for url := range sent {
 				if err := send(url); err != nil {
 					return err
 				}
 			}
 		}
-		_, changed = s.note(g.Context(), "")
 	}
 }
 
@@ -241,12 +241,12 @@ func (s *server) DeltaAggregatedResources(g discoveryv3.AggregatedDiscoveryServi
 				}
 			}
 		case <-changed:
+			_, changed = s.note(g.Context(), "") // before it sends, so that no edit is missed
 			for url := range sent {
 				if err := send(url, false); err != nil {
 					return err
 				}
 			}
 		}
-		_, changed = s.note(g.Context(), "")
 	}
 }
