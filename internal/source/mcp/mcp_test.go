@@ -85,6 +85,16 @@ func (b *table) String() string {
 	return strings.Join(lines, ", ")
 }
 
+// texts returns the problems.
+func (b *table) texts() (list []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for p := range b.problems {
+		list = append(list, p.String())
+	}
+	return list
+}
+
 func (b *table) has(text string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,6 +104,13 @@ func (b *table) has(text string) bool {
 		}
 	}
 	return false
+}
+
+// complete reports whether the source has sent all that it had at its start.
+func (b *table) complete() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.synced
 }
 
 // bed is a source that reads a server.
@@ -143,7 +160,7 @@ func (b *bed) until(what string, ok func() bool) {
 		case <-b.wake:
 		case <-again.C:
 		case <-limit:
-			b.Fatalf("%s: not reached; in force: %s; state %s; problems: %v", what, b.table, b.state(), b.problems)
+			b.Fatalf("%s: not reached; in force: %s; state %s; problems: %v", what, b.table, b.state(), b.texts())
 		}
 	}
 }
@@ -191,7 +208,7 @@ func TestFollow(t *testing.T) {
 		s.put(entries, "shop/b", entry("192.0.2.1"))
 		b := read(t, "", at)
 		b.want("ServiceEntry shop/a 192.0.2.1, ServiceEntry shop/b 192.0.2.1")
-		b.until("synced", func() bool { return b.state() == "synced" && b.synced })
+		b.until("synced", func() bool { return b.state() == "synced" && b.complete() })
 		s.put(entries, "shop/a", entry("192.0.2.2"))
 		b.want("ServiceEntry shop/a 192.0.2.2, ServiceEntry shop/b 192.0.2.1")
 		s.putBody(entries, "shop/a", &anypb.Any{TypeUrl: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry", Value: []byte{0xff}})
@@ -278,7 +295,7 @@ func TestPolicies(t *testing.T) {
 	s.grpc.Stop()
 	again := read(t, state, at)
 	again.want("AuthorizationPolicy shop/good")
-	again.until("ready", func() bool { return again.synced })
+	again.until("ready", func() bool { return again.complete() })
 	s.remove(policies, "shop/bad", "shop/newer")
 	s.restart()
 	again.until("read", func() bool { return again.state() == "synced" })
@@ -302,7 +319,7 @@ func TestKnock(t *testing.T) {
 		t.Error("a Problem has the token")
 	}
 	s.edit(func() { s.refuse = codes.OK })
-	b.until("listed", func() bool { return b.state() == "synced" && b.synced })
+	b.until("listed", func() bool { return b.state() == "synced" && b.complete() })
 	b.want("ServiceEntry shop/a 192.0.2.1")
 	s.mu.Lock()
 	defer s.mu.Unlock()
