@@ -108,14 +108,18 @@ func (c *Core) retractClaims(cur *cursor) {
 	if c.split.versions = nil; q == nil {
 		return
 	}
-	var list []string
+	var list, older []string
 	for name := range q.Initial() {
 		route, piece := resource.SplitHostName(string(name))
 		if r, ok := cur.sent.state.Get(resource.Route, route); !ok || !cur.sub.has(route) || !r.Pieces().Has(omap.Name(piece)) {
 			list = append(list, string(name))
+		} else {
+			older = append(older, string(name))
 		}
 	}
 	c.split.retracted = nameset.Union(c.split.retracted, nameset.Of(list))
+	// The client keeps its older version of a virtual host if it rejects the version that was sent.
+	cur.open.strays = nameset.Union(cur.open.strays, nameset.Of(older))
 }
 
 // retract notes that the client unsubscribes from route configurations. Their virtual hosts are removed, and unwritten ones are not sent.
