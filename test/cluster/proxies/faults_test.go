@@ -109,7 +109,7 @@ func TestControlPlaneCrash(t *testing.T) {
 			t.Errorf("the clusters or listeners of %s were sent again: before %v, now %v", pod, was, now)
 		}
 	}
-	for typ, want := range map[string]float64{"cds": 0, "eds": 0, "lds": 0, "rds": 1} { // the edit is one RouteConfiguration of the shop
+	for typ, want := range map[string]float64{"cds": 0, "eds": 0, "lds": 0, "rds": 0, "vhds": 1} { // the edit is one virtual host of the shop
 		sent, err := s.Metric(t.Context(), "pilot_xds_sent_resources_total", `type="`+typ+`"`)
 		s.must(err)
 		if sent != want {
