@@ -10,6 +10,8 @@ SHELL := bash
 
 # An older Go (1.21 or newer) fetches the toolchain that go.mod names.
 export GOTOOLCHAIN := auto
+# Without the folder's name in them, compiled packages are the same in every clone, and Go's build cache serves all clones of a machine.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 FUZZTIME ?= 10s
 CHECKS ?= 5000
