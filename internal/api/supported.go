@@ -448,12 +448,6 @@ policyTarget
 	name
 	namespace
 
-target
-	group                     no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
-	kind                      no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
-	name                      no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
-	namespace                 no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
-
 PeerAuthentication
 	selector.matchLabels
 	mtls.mode

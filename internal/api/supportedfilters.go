@@ -4,7 +4,7 @@ package api
 const supportedFilterFields = `
 EnvoyFilter
 	workloadSelector.labels
-	targetRefs                filterTarget
+	targetRefs                policyTarget
 	priority
 	configPatches.applyTo     LISTENER|LISTENER_FILTER|FILTER_CHAIN|NETWORK_FILTER|HTTP_FILTER|ROUTE_CONFIGURATION|VIRTUAL_HOST|HTTP_ROUTE|CLUSTER|EXTENSION_CONFIG: the bootstrap is made by the agent, from its template
 	configPatches.match.context  ANY|SIDECAR_INBOUND|SIDECAR_OUTBOUND|GATEWAY: there are no waypoints here
@@ -39,16 +39,10 @@ EnvoyFilter
 	configPatches.patch.value
 	configPatches.patch.filterClass
 
-filterTarget
-	group                     no: an EnvoyFilter with targets applies to gateways of the Gateway API and waypoints only, and there are none here; use workloadSelector
-	kind                      no: an EnvoyFilter with targets applies to gateways of the Gateway API and waypoints only, and there are none here; use workloadSelector
-	name                      no: an EnvoyFilter with targets applies to gateways of the Gateway API and waypoints only, and there are none here; use workloadSelector
-	namespace                 no: an EnvoyFilter with targets applies to gateways of the Gateway API and waypoints only, and there are none here; use workloadSelector
-
 Telemetry
 	selector.matchLabels
-	targetRef                 target
-	targetRefs                target
+	targetRef                 policyTarget
+	targetRefs                policyTarget
 	accessLogging.match.mode
 	accessLogging.providers.name
 	accessLogging.disabled
@@ -77,8 +71,8 @@ Telemetry
 
 WasmPlugin
 	selector.matchLabels
-	targetRef                 target
-	targetRefs                target
+	targetRef                 policyTarget
+	targetRefs                policyTarget
 	url
 	sha256
 	imagePullPolicy
@@ -98,7 +92,7 @@ WasmPlugin
 
 TrafficExtension
 	selector.matchLabels
-	targetRefs                target
+	targetRefs                policyTarget
 	phase
 	priority
 	match.mode

@@ -12,7 +12,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
-	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Extensions are the filters that users add to proxies: WasmPlugins and TrafficExtensions.
@@ -109,7 +108,7 @@ func (t *Tables) splitTrafficExtension(tx *store.Txn, o *api.Object, spec *exten
 		place.Traffic = append(place.Traffic, extensionTraffic(m))
 	}
 	t.writeExtension(tx, o, place, &ExtensionContent{Wasm: spec.GetWasm(), Lua: spec.GetLua(), Hash: o.Hash},
-		Selection{Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: len(spec.GetTargetRefs()) > 0})
+		selectionOf(spec.GetSelector().GetMatchLabels(), nil, spec.GetTargetRefs()))
 }
 
 func (t *Tables) splitWasmPlugin(tx *store.Txn, o *api.Object, spec *extensions.WasmPlugin) {
@@ -124,9 +123,7 @@ func (t *Tables) splitWasmPlugin(tx *store.Txn, o *api.Object, spec *extensions.
 		Url: spec.GetUrl(), Sha256: spec.GetSha256(), ImagePullPolicy: spec.GetImagePullPolicy(), ImagePullSecret: spec.GetImagePullSecret(),
 		PluginConfig: spec.GetPluginConfig(), PluginName: spec.GetPluginName(), FailStrategy: spec.GetFailStrategy(), VmConfig: spec.GetVmConfig(), Type: spec.GetType(),
 	}}
-	t.writeExtension(tx, o, place, content, Selection{
-		Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: spec.GetTargetRef() != nil || len(spec.GetTargetRefs()) > 0,
-	})
+	t.writeExtension(tx, o, place, content, selectionOf(spec.GetSelector().GetMatchLabels(), spec.GetTargetRef(), spec.GetTargetRefs()))
 }
 
 func (t *Tables) writeExtension(tx *store.Txn, o *api.Object, place *ExtensionPlace, content *ExtensionContent, to Selection) {

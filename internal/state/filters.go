@@ -69,9 +69,7 @@ func (t *Tables) defineFilters(db *store.DB) {
 func (t *Tables) splitEnvoyFilter(tx *store.Txn, o *api.Object, spec *networking.EnvoyFilter) {
 	t.Filters.Rows.Set(tx, o.Key, &EnvoyFilter{Object: o.Key, Spec: spec, Hash: o.Hash})
 	t.Filters.Orders.Set(tx, o.Key, FilterOrder{spec.GetPriority(), age(o)})
-	t.Filters.Selections.Set(tx, o.Key, Selection{
-		Labels: mesh.LabelsOf(spec.GetWorkloadSelector().GetLabels()), Targeted: len(spec.GetTargetRefs()) > 0,
-	})
+	t.Filters.Selections.Set(tx, o.Key, selectionOf(spec.GetWorkloadSelector().GetLabels(), nil, spec.GetTargetRefs()))
 	var conditions []proxy.Condition
 	for _, p := range spec.GetConfigPatches() {
 		if c, ok := ConditionOf(p); ok && !slices.Contains(conditions, c) {

@@ -200,7 +200,7 @@ func (t *Tables) defineGateways(db *store.DB) {
 			first = l
 			break
 		}
-		add(first, SelectingPolicy{k, labels})
+		add(first, SelectingPolicy{Key: k, Labels: labels})
 	})
 	t.defineBindings(db)
 	t.defineAdmission(db)

@@ -71,9 +71,9 @@ type Selection struct {
 	Gateways intern.List[string]
 }
 
-// selectionOf returns which workloads a policy selects.
-func selectionOf(selector *typev1beta1.WorkloadSelector, one *typev1beta1.PolicyTargetReference, all []*typev1beta1.PolicyTargetReference) Selection {
-	s := Selection{Labels: mesh.LabelsOf(selector.GetMatchLabels())}
+// selectionOf returns which workloads an object selects by labels, or by targets.
+func selectionOf(labels map[string]string, one *typev1beta1.PolicyTargetReference, all []*typev1beta1.PolicyTargetReference) Selection {
+	s := Selection{Labels: mesh.LabelsOf(labels)}
 	if one != nil {
 		all = append([]*typev1beta1.PolicyTargetReference{one}, all...)
 	}
@@ -88,15 +88,29 @@ func selectionOf(selector *typev1beta1.WorkloadSelector, one *typev1beta1.Policy
 	return s
 }
 
-// SelectingPolicy is a policy with a selector. It contains the labels, so that matching them reads no row.
+// SelectingPolicy is an object that selects workloads by labels. It contains the labels, so that matching them reads no row.
 type SelectingPolicy struct {
 	Key    api.Key
 	Labels mesh.Labels
+	// Targeted is true if the object names a Gateway as target, which has the label GatewayNameLabel. It selects nothing in other namespaces, even
+	// from the root namespace.
+	Targeted bool
 }
 
-// Compare orders by key, then labels.
+// Compare orders by key, then labels, then objects with a selector before ones with targets.
 func (p SelectingPolicy) Compare(o SelectingPolicy) int {
-	return cmp.Or(p.Key.Compare(o.Key), mesh.CompareLabels(p.Labels, o.Labels))
+	switch c := cmp.Or(p.Key.Compare(o.Key), mesh.CompareLabels(p.Labels, o.Labels)); {
+	case c != 0 || p.Targeted == o.Targeted:
+		return c
+	case p.Targeted:
+		return 1
+	}
+	return -1
+}
+
+// Selects reports whether the object selects a workload of a namespace.
+func (p SelectingPolicy) Selects(namespace string, labels mesh.Labels) bool {
+	return (p.Key.Namespace == namespace || !p.Targeted) && mesh.HasAll(labels, mesh.LabelMap(p.Labels))
 }
 
 // AppendTo appends an unambiguous form.
@@ -105,7 +119,10 @@ func (p SelectingPolicy) AppendTo(b []byte) []byte {
 	for l := range p.Labels.All() {
 		b = l.AppendTo(b)
 	}
-	return b
+	if p.Targeted {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 // KeySource names a key set that must be fetched: by its address, or by the issuer that publishes the address. Timeout is how long an
@@ -233,13 +250,13 @@ func forAll(k api.Key, sel Selection, add func(string, api.Key)) {
 func byFirstLabel(k api.Key, sel Selection, add func(LabelIn, SelectingPolicy)) {
 	for name := range sel.Gateways.All() {
 		l := mesh.Label{Name: mesh.GatewayNameLabel, Value: name}
-		add(LabelIn{k.Namespace, l}, SelectingPolicy{k, intern.Of(l)})
+		add(LabelIn{k.Namespace, l}, SelectingPolicy{k, intern.Of(l), true})
 	}
 	if sel.Targeted {
 		return
 	}
 	for first := range sel.Labels.All() {
-		add(LabelIn{k.Namespace, first}, SelectingPolicy{k, sel.Labels})
+		add(LabelIn{k.Namespace, first}, SelectingPolicy{Key: k, Labels: sel.Labels})
 		break
 	}
 }
@@ -295,12 +312,12 @@ func (t *Tables) sources(a *RequestAuthentication) map[KeySource]bool {
 func (t *Tables) splitAuthorizationPolicy(tx *store.Txn, o *api.Object, spec *security.AuthorizationPolicy) {
 	dry, _ := strconv.ParseBool(o.Annotations[api.DryRun])
 	t.Security.Authorizations.Set(tx, o.Key, &AuthorizationPolicy{Object: o.Key, Spec: spec, DryRun: dry, Hash: o.Hash})
-	t.Security.Selections.Set(tx, o.Key, selectionOf(spec.GetSelector(), spec.TargetRef, spec.TargetRefs))
+	t.Security.Selections.Set(tx, o.Key, selectionOf(spec.GetSelector().GetMatchLabels(), spec.TargetRef, spec.TargetRefs))
 }
 
 func (t *Tables) splitRequestAuthentication(tx *store.Txn, o *api.Object, spec *security.RequestAuthentication) {
 	t.Security.Authentications.Set(tx, o.Key, &RequestAuthentication{Object: o.Key, Spec: spec, Hash: o.Hash})
-	t.Security.Selections.Set(tx, o.Key, selectionOf(spec.GetSelector(), spec.TargetRef, spec.TargetRefs))
+	t.Security.Selections.Set(tx, o.Key, selectionOf(spec.GetSelector().GetMatchLabels(), spec.TargetRef, spec.TargetRefs))
 }
 
 // writeProviders replaces the extension providers that decide about requests.

@@ -35,11 +35,9 @@ type TelemetryObject struct {
 	Object  api.Key
 	Created int64 // in microseconds since 1970
 	Spec    *telemetry.Telemetry
-	// Labels are the labels that a workload must have; none for all workloads of the namespace.
-	Labels mesh.Labels
-	// Targeted is true if it names targets, so that it selects no sidecars.
-	Targeted bool
-	Hash     omap.Hash
+	// Selection says which workloads of the namespace it is for.
+	Selection Selection
+	Hash      omap.Hash
 }
 
 // SelectingTelemetry is a Telemetry with a selector. It contains the labels, so that matching them reads no row.
@@ -66,21 +64,15 @@ func (t *Tables) defineTelemetry(db *store.DB) {
 	s := &t.Telemetry
 	s.Objects = store.NewTable[api.Key](db, "telemetries", func(a, b *TelemetryObject) bool { return a.Hash == b.Hash && a.Created == b.Created })
 	s.Wide = store.NewIndex(s.Objects, "telemetriesForAll", func(k api.Key, o *TelemetryObject, add func(string, AgeKey)) {
-		if !o.Targeted && o.Labels.Empty() {
+		if !o.Selection.Targeted && o.Selection.Labels.Empty() {
 			add(k.Namespace, AgeKey{o.Created, k})
 		}
 	})
 	s.ByLabel = store.NewIndex(s.Objects, "telemetriesByLabel", func(k api.Key, o *TelemetryObject, add func(LabelIn, SelectingTelemetry)) {
-		if o.Targeted {
-			return
-		}
-		for first := range o.Labels.All() {
-			add(LabelIn{k.Namespace, first}, SelectingTelemetry{AgeKey{o.Created, k}, o.Labels})
-			break
-		}
+		byFirstLabel(k, o.Selection, func(in LabelIn, p SelectingPolicy) { add(in, SelectingTelemetry{AgeKey{o.Created, k}, p.Labels}) })
 	})
 	s.Measuring = store.NewIndex(s.Objects, "measuringTelemetries", func(k api.Key, o *TelemetryObject, add func(struct{}, api.Key)) {
-		if len(o.Spec.GetMetrics()) > 0 && !o.Targeted {
+		if len(o.Spec.GetMetrics()) > 0 && (!o.Selection.Targeted || !o.Selection.Gateways.Empty()) {
 			add(struct{}{}, k)
 		}
 	})
@@ -95,8 +87,8 @@ func (t *Tables) defineTelemetry(db *store.DB) {
 
 func (t *Tables) splitTelemetry(tx *store.Txn, o *api.Object, spec *telemetry.Telemetry) {
 	t.Telemetry.Objects.Set(tx, o.Key, &TelemetryObject{
-		Object: o.Key, Created: age(o), Spec: spec, Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()),
-		Targeted: spec.TargetRef != nil || len(spec.TargetRefs) > 0, Hash: o.Hash,
+		Object: o.Key, Created: age(o), Spec: spec, Hash: o.Hash,
+		Selection: selectionOf(spec.GetSelector().GetMatchLabels(), spec.TargetRef, spec.TargetRefs),
 	})
 }
 

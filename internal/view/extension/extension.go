@@ -2,7 +2,7 @@
 //
 // Extensions of a namespace without a selector apply to all its workloads, and such extensions of the root namespace to all workloads of the
 // mesh. No class has these as a facet: they follow from the namespace. Extensions with a selector are a facet of the class. An extension with
-// targets applies to no proxy yet, because nothing that can be a target has one.
+// targets applies to the proxies of Gateways of the Gateway API in its namespace: they have a label with the name of their Gateway.
 //
 // Everything here is a pure function of rows, and knows no Envoy. The package starts no goroutines.
 package extension
@@ -46,7 +46,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	for _, ns := range namespaces {
 		for l := range labels.All() {
 			for e := range t.Extensions.ByLabel.Group(r, state.LabelIn{Namespace: ns, Label: l}).All() {
-				if mesh.HasAll(labels, mesh.LabelMap(e.Labels)) {
+				if e.Selects(namespace, labels) {
 					found = append(found, e.Key)
 				}
 			}

@@ -3,7 +3,7 @@
 // EnvoyFilters of a namespace without a selector apply to all its workloads, and such EnvoyFilters of the root namespace to all workloads of
 // the mesh. No class has these as a facet: they follow from the namespace. EnvoyFilters with a selector are a facet of the class, and so are
 // the conditions of patches about the version or the metadata of proxies, as far as a proxy fulfils them. An EnvoyFilter with targets applies
-// to no proxy yet, because nothing that can be a target has one.
+// to the proxies of Gateways of the Gateway API in its namespace: they have a label with the name of their Gateway.
 //
 // Everything here is a pure function of rows. The package starts no goroutines.
 package filter
@@ -41,7 +41,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	for _, ns := range namespaces(t, r, namespace) {
 		for l := range labels.All() {
 			for f := range t.Filters.ByLabel.Group(r, state.LabelIn{Namespace: ns, Label: l}).All() {
-				if mesh.HasAll(labels, mesh.LabelMap(f.Labels)) {
+				if f.Selects(namespace, labels) {
 					found = append(found, f.Key)
 				}
 			}

@@ -39,7 +39,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	for _, ns := range namespaces(t, r, namespace) {
 		for l := range labels.All() {
 			for p := range t.Security.ByLabel.Group(r, state.LabelIn{Namespace: ns, Label: l}).All() {
-				if hasAll(labels, p.Labels) && (ns == namespace || !targeted(t, r, p)) {
+				if p.Selects(namespace, labels) {
 					found = append(found, p.Key)
 				}
 			}
@@ -47,15 +47,6 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	}
 	slices.SortFunc(found, api.Key.Compare)
 	return intern.Of(found...)
-}
-
-// targeted reports whether a policy is for a Gateway of its namespace, and not for workloads with a label.
-func targeted(t *state.Tables, r *query.Reader, p state.SelectingPolicy) bool {
-	if _, named := mesh.LabelValue(p.Labels, mesh.GatewayNameLabel); !named {
-		return false
-	}
-	selection, ok := t.Security.Selections.Get(r, p.Key)
-	return ok && selection.Targeted
 }
 
 // SetOf returns the policies that apply to the workloads of a class. Classes to which the same policies apply have equal sets.
@@ -111,14 +102,4 @@ func namespaces(t *state.Tables, r *query.Reader, namespace string) []string {
 		return []string{namespace, root}
 	}
 	return []string{namespace}
-}
-
-// hasAll reports whether a set of labels contains another one.
-func hasAll(labels, want mesh.Labels) bool {
-	for l := range want.All() {
-		if !labels.Has(l) {
-			return false
-		}
-	}
-	return true
 }

@@ -14,15 +14,17 @@ import (
 // telemetry warns of a Telemetry that selects no workload, and of providers that cannot be used.
 func (f *findings) telemetry() {
 	row, ok := f.q.tables.Telemetry.Objects.Get(f.r, f.key)
-	if !ok || row.Targeted {
+	if !ok {
 		return
 	}
-	if row.Labels.Empty() {
+	switch labels := row.Selection.Labels; {
+	case row.Selection.Targeted:
+	case labels.Empty():
 		if first, ok := telemetry.Wide(f.q.tables, f.r, f.key.Namespace); ok && first != f.key {
 			f.conflict("telemetry-overruled", "spec.selector", "%s is older and has no selector either: this one is not used; merge them", first)
 		}
-	} else {
-		f.selectorWithoutWorkload("spec.selector", mesh.LabelMap(row.Labels), func(id string) bool {
+	default:
+		f.selectorWithoutWorkload("spec.selector", mesh.LabelMap(labels), func(id string) bool {
 			class, ok := f.q.scope.Class.Get(f.r, id)
 			return ok && class.Telemetry == f.key
 		})

@@ -3,7 +3,7 @@
 // Three Telemetries may apply to a workload, and each one goes before the ones named first: the oldest one without a selector in the root
 // namespace, the oldest one without a selector in the namespace of the workload, and the oldest one there that selects the workload. The
 // first two follow from the namespace, so that a Telemetry for many workloads moves no proxy to another class. The third is a facet of the
-// class. A Telemetry with targets applies to no sidecar.
+// class. A Telemetry with targets selects the proxies of Gateways of the Gateway API, by the label with the name of their Gateway.
 //
 // The package owns how these are merged, and knows no Envoy. Everything here is a pure function of rows. The package starts no goroutines.
 package telemetry
