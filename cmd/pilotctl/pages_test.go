@@ -71,7 +71,7 @@ func known(t *testing.T) http.Handler {
 		{Position: api.Position{File: "broken.yaml", Line: 7}, Severity: api.Error, Code: "file-unreadable", Reason: "cannot be read"},
 		{Object: reviews, Severity: api.Warning, Code: "field-ineffective", Field: "spec.http[0]", Reason: "is odd"},
 	} {
-		problems = problems.With(omap.Put(omap.Name(p.OutputName()), p))
+		problems = omap.With(problems, omap.Put(omap.Name(p.OutputName()), p))
 	}
 	var batch source.Batch
 	for _, d := range api.Decode("ingress.yaml", []byte(ingresses)) {

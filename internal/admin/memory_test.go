@@ -16,7 +16,7 @@ import (
 
 func problemsOf(list ...api.Problem) (m omap.Map[omap.Name, api.Problem]) {
 	for _, p := range list {
-		m = m.With(omap.Put(omap.Name(p.OutputName()), p))
+		m = omap.With(m, omap.Put(omap.Name(p.OutputName()), p))
 	}
 	return m
 }

@@ -85,7 +85,7 @@ func (m MTLS) Within(wider MTLSMode) MTLS {
 	if m.Mode != MTLSInherited {
 		return m
 	}
-	return MTLS{wider, m.Ports.Keep(func(p PortMTLS) bool { return p.Mode != wider })}
+	return MTLS{wider, intern.Keep(m.Ports, func(p PortMTLS) bool { return p.Mode != wider })}
 }
 
 // WithoutCertificate returns the modes of a workload whose proxy cannot have a certificate: instead of taking either mutual TLS or

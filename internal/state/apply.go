@@ -79,7 +79,7 @@ func (t *Tables) changeProblems(tx *store.Txn, name string, events []source.Prob
 			changes = append(changes, omap.Put(key, e.Problem))
 		}
 	}
-	t.SourceProblems.Set(tx, name, old.With(changes...))
+	t.SourceProblems.Set(tx, name, omap.With(old, changes...))
 }
 
 // settle puts the version of an object from the source with the highest precedence in force.

@@ -19,7 +19,7 @@ type Problems = omap.Map[omap.Name, api.Problem]
 // ProblemsOf returns the problems of an object. The names of problems begin with their object, so only these are read.
 func ProblemsOf(all Problems, k api.Key) (list []api.Problem) {
 	from := k.String() + "|"
-	for name, problem := range all.From(omap.Name(from)) {
+	for name, problem := range omap.From(all, omap.Name(from)) {
 		if !strings.HasPrefix(string(name), from) {
 			break
 		}

@@ -112,7 +112,7 @@ func accepted(t meshtest.T, dir string, s *resource.State) {
 			t.Fatal(err)
 		}
 		name := "assignment of " + r.Name()
-		carriers = carriers.With(omap.Put(omap.Name(name), resource.New(resource.Cluster, name, &clusterv3.Cluster{
+		carriers = omap.With(carriers, omap.Put(omap.Name(name), resource.New(resource.Cluster, name, &clusterv3.Cluster{
 			Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 			LoadAssignment: m.(*endpointv3.ClusterLoadAssignment),
 		})))
@@ -139,7 +139,7 @@ func TestRefusalIsSeen(t *testing.T) {
 		resource.Route:    &routev3.RouteConfiguration{Name: "bad", VirtualHosts: []*routev3.VirtualHost{{Name: "bad", Domains: []string{"*.*"}}, {Name: "bad", Domains: []string{"*.*"}}}},
 	} {
 		s := &resource.State{}
-		s.Types[typ] = resource.Layers{omap.Map[omap.Name, *resource.Resource]{}.With(omap.Put(omap.Name("bad"), resource.New(typ, "bad", m)))}
+		s.Types[typ] = resource.Layers{omap.With(omap.Map[omap.Name, *resource.Resource]{}, omap.Put(omap.Name("bad"), resource.New(typ, "bad", m)))}
 		v := &verdict{T: t}
 		accepted(v, t.TempDir(), s)
 		if !strings.Contains(v.refused, "refuses") {

@@ -45,7 +45,7 @@ func (c *client) put(url string, changes ...string) {
 		name, content, _ := strings.Cut(one, "=")
 		list = append(list, omap.Put(omap.Name(name), of(name, content)))
 	}
-	c.world[url] = c.world[url].With(list...)
+	c.world[url] = omap.With(c.world[url], list...)
 }
 
 func of(name, content string) *resource.Resource {

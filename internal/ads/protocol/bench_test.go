@@ -23,7 +23,7 @@ func BenchmarkFanOut(b *testing.B) {
 		list = append(list, name)
 		puts = append(puts, omap.Put(omap.Name(name), resource.New(resource.Endpoint, name, message(resource.Endpoint, name, "1"))))
 	}
-	all := resources{}.With(puts...)
+	all := omap.With(resources{}, puts...)
 	node := &corev3.Node{Id: "sidecar~10.0.0.1~a.b~b.svc.cluster.local"}
 	shared := NewShared("bench")
 	cores := make([]*Core, 500)
@@ -43,7 +43,7 @@ func BenchmarkFanOut(b *testing.B) {
 		if n%len(cores) == 0 {
 			b.StopTimer()
 			r := resource.New(resource.Endpoint, "c0500", message(resource.Endpoint, "c0500", fmt.Sprint(n)))
-			all = all.With(omap.Put(omap.Name("c0500"), r))
+			all = omap.With(all, omap.Put(omap.Name("c0500"), r))
 			state = &resource.State{Revision: store.Revision(n)}
 			state.Types[resource.Endpoint] = resource.Layers{all}
 			shared.Forget()

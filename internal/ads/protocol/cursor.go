@@ -98,5 +98,5 @@ func (c *cursor) sendable() bool { return c.flight != nil && len(c.flight.messag
 
 // dropRemoval forgets the delayed removal of a name.
 func (c *cursor) dropRemoval(name omap.Name) {
-	c.removals = c.removals.With(omap.Del[omap.Name, *resource.Resource](name))
+	c.removals = omap.With(c.removals, omap.Del[omap.Name, *resource.Resource](name))
 }

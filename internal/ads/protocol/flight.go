@@ -237,7 +237,7 @@ func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added
 			}
 		}
 	}
-	return nameset.Union(former.removed, names{}.With(puts...)), added
+	return nameset.Union(former.removed, omap.With(names{}, puts...)), added
 }
 
 // lastSent is what the client was sent last under a name by stages that were merged, if it has not rejected that.

@@ -191,7 +191,7 @@ func (m *move) difference() (put []*resource.Resource, removed []string, removal
 			removed = append(removed, c.Name)
 		}
 	}
-	return put, removed, m.removals.With(delayed...)
+	return put, removed, omap.With(m.removals, delayed...)
 }
 
 // requestedAgain lists the resources sent because they are forced. It adds the names that do not exist to removed.

@@ -87,7 +87,7 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 		c.forgetAssignments(cur.open.uncertain)
 	}
 	if delaysRemovals(t) && len(added) > 0 {
-		cur.removals, cur.removalsSince = cur.removals.With(added...), c.published.seq
+		cur.removals, cur.removalsSince = omap.With(cur.removals, added...), c.published.seq
 	}
 	cur.open.names = nameset.Union(nameset.Union(asked.names, cur.open.names), cur.open.uncertain)
 	cur.open.all = cur.open.all || asked.all
@@ -143,7 +143,7 @@ func hideClusters(s *resource.State, clusters names) *resource.State {
 		hide = append(hide, omap.Put(n, resource.Hide(string(n))))
 	}
 	out := *s
-	out.Types[resource.Cluster] = s.Layers(resource.Cluster).On(resources{}.With(hide...))
+	out.Types[resource.Cluster] = s.Layers(resource.Cluster).On(omap.With(resources{}, hide...))
 	return &out
 }
 

@@ -143,7 +143,7 @@ func newPending(k pendingKey, forced names) *pending {
 			continue
 		}
 		out := *k.view
-		out.Types[t] = out.Types[t].On(resources{}.With(b.overlay[i]...))
+		out.Types[t] = out.Types[t].On(omap.With(resources{}, b.overlay[i]...))
 		out.Revision = k.base.Revision
 		if k.sent[i] != nil && (b.differsFromBase[i] || k.newer[i]) {
 			out.Revision = k.sent[i].Revision
@@ -214,7 +214,7 @@ func (b *pendingBuilder) route(ch resource.Change) {
 			back = append(back, omap.Del[omap.Name, *resource.Piece](pc.Key))
 		}
 	}
-	r := ch.New.WithPieces(ch.New.Pieces().With(back...))
+	r := ch.New.WithPieces(omap.With(ch.New.Pieces(), back...))
 	if r.ContentHash() == ch.Old.ContentHash() {
 		r = ch.Old
 	}

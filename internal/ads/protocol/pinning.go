@@ -79,7 +79,7 @@ func (c *Core) applyPins(s *resource.State) *resource.State {
 		if b.replaced(name) {
 			continue // The head is held back, and the virtual hosts with it.
 		}
-		r := published.WithPieces(published.Pieces().With(changes...))
+		r := published.WithPieces(omap.With(published.Pieces(), changes...))
 		if k := (reject.Key{Type: resource.Route, Name: name, Rejected: r.ContentHash()}); b.isPinned(k) {
 			b.replaceResource(k) // The client has rejected this combination of pieces, too.
 			continue
@@ -91,7 +91,7 @@ func (c *Core) applyPins(s *resource.State) *resource.State {
 	for t := range b.overlay {
 		if len(b.overlay[t]) > 0 {
 			changed = true
-			out.Types[t] = out.Types[t].On(resources{}.With(b.overlay[t]...))
+			out.Types[t] = out.Types[t].On(omap.With(resources{}, b.overlay[t]...))
 		}
 	}
 	if !changed {

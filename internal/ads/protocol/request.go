@@ -259,7 +259,7 @@ func (c *Core) withInitial(t resource.Type, sub *subscription, q *Request) *subs
 	if len(more) == 0 {
 		return sub
 	}
-	return c.shared.subscriptions.of(sub.wildcard, sub.names.With(more...), bytes)
+	return c.shared.subscriptions.of(sub.wildcard, omap.With(sub.names, more...), bytes)
 }
 
 // absent is the subset of the names that the state does not have.
@@ -270,7 +270,7 @@ func absent(n names, t resource.Type, s *resource.State) names {
 			list = append(list, omap.Put(name, omap.Unit{}))
 		}
 	}
-	return names{}.With(list...)
+	return omap.With(names{}, list...)
 }
 
 // linkAssignments notes which clusters the assignments of a resumed client belong to, once both types are known.
@@ -308,12 +308,12 @@ func describeInitial(t resource.Type, sub *subscription, q *Request, s *resource
 			over = append(over, omap.Put(omap.Name(name), resource.UnknownContent(name)))
 		}
 	}
-	listed = names{}.With(puts...)
+	listed = omap.With(names{}, puts...)
 	m := move{typ: t, to: s, sub: sub}
 	for r := range m.visible() {
 		if n := omap.Name(r.Name()); !listed.Has(n) {
 			over = append(over, omap.Put(n, resource.Hide(r.Name())))
 		}
 	}
-	return resources{}.With(over...), listed
+	return omap.With(resources{}, over...), listed
 }

@@ -48,7 +48,7 @@ func (c *Core) compareSplit(t resource.Type, cur *cursor, q *Request, s *resourc
 		}
 	}
 	found.had = &resource.State{}
-	found.had.Types[t] = s.Types[t].On(resources{}.With(over...))
+	found.had.Types[t] = s.Types[t].On(omap.With(resources{}, over...))
 	found.forced = nameset.Subtract(cur.open.names, set)
 	return found
 }

@@ -156,7 +156,7 @@ func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type,
 			added = append(added, omap.Put(c.Key, omap.Unit{}))
 		}
 	}
-	d.forced = names{}.With(added...)
+	d.forced = omap.With(names{}, added...)
 	return d
 }
 
@@ -193,13 +193,13 @@ func (s *subscriptions) delta(prev *subscription, q *Request, t resource.Type, l
 			left = append(left, omap.Put(n, omap.Unit{}))
 		}
 	}
-	all := prev.names.With(sum...)
+	all := omap.With(prev.names, sum...)
 	if all.Len() > maxNames || bytes > maxNameBytes {
 		return subscriptionChange{tooMany: true}
 	}
 	return subscriptionChange{
 		sub:     s.of(wildcard, all, bytes),
-		forced:  add.With(kept...).With(left...),
+		forced:  omap.With(omap.With(add, kept...), left...),
 		dropped: drop,
 		all:     wildcard && !first && (addAll || !prev.wildcard),
 	}
@@ -216,5 +216,5 @@ func decode(list func(func([]byte) bool), count int, t resource.Type) (set names
 		}
 		puts = append(puts, omap.Put(omap.Name(n), omap.Unit{}))
 	}
-	return names{}.With(puts...), wildcard
+	return omap.With(names{}, puts...), wildcard
 }

@@ -104,7 +104,7 @@ func (w *world) state(rev store.Revision) *resource.State {
 		for _, name := range slices.Sorted(maps.Keys(w.marks[t])) {
 			puts = append(puts, omap.Put(omap.Name(name), w.resource(resource.Type(t), name)))
 		}
-		s.Types[t] = resource.Layers{resources{}.With(puts...)}
+		s.Types[t] = resource.Layers{omap.With(resources{}, puts...)}
 	}
 	return s
 }
@@ -116,7 +116,7 @@ func (w *world) resource(t resource.Type, name string) *resource.Resource {
 		for _, p := range slices.Sorted(maps.Keys(w.pieces[name])) {
 			puts = append(puts, omap.Put(omap.Name(p), newTestPiece(p, w.pieces[name][p])))
 		}
-		return resource.NewRoute(name, header(name, mark), omap.Map[omap.Name, *resource.Piece]{}.With(puts...))
+		return resource.NewRoute(name, header(name, mark), omap.With(omap.Map[omap.Name, *resource.Piece]{}, puts...))
 	}
 	return newResource(t, name, mark)
 }

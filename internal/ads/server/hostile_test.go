@@ -267,7 +267,7 @@ func TestBigMessageAfterSmallOnes(t *testing.T) {
 		return len(list) == 8*runtime.GOMAXPROCS(0) && allOf(list, subscribed)
 	})
 	s := clusters(1, 1, 1, "x")
-	s.Types[resource.Route] = resource.Layers{resources{}.With(puts...)}
+	s.Types[resource.Route] = resource.Layers{omap.With(resources{}, puts...)}
 	r.mesh.publish(s) // Now clusters and routes must be sent at the same time.
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a third of what the others have

@@ -115,7 +115,7 @@ func settledStream(t *testing.T, streams, services int) int {
 		puts = append(puts, omap.Put(omap.Name(c.Name()), resource.New(resource.Endpoint, c.Name(), &endpointv3.ClusterLoadAssignment{ClusterName: c.Name()})))
 	}
 	full := *s
-	full.Types[resource.Endpoint] = resource.Layers{resources{}.With(puts...)}
+	full.Types[resource.Endpoint] = resource.Layers{omap.With(resources{}, puts...)}
 	r.mesh.publish(&full)
 	return settle(t, r.conn(t), streams, deltaMethod, func(g grpc.ClientStream) {
 		exchange(t, g, resource.Cluster, nil, services)

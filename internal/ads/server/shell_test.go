@@ -157,7 +157,7 @@ func clusters(rev store.Revision, n, size int, mark string) *resource.State {
 		puts = append(puts, omap.Put(omap.Name(name), resource.New(resource.Cluster, name, msg)))
 	}
 	s := &resource.State{Revision: rev, Published: time.Now()}
-	s.Types[resource.Cluster] = resource.Layers{resources{}.With(puts...)}
+	s.Types[resource.Cluster] = resource.Layers{omap.With(resources{}, puts...)}
 	return s
 }
 

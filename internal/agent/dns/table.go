@@ -75,7 +75,7 @@ func canonical(host string) string { return strings.ToLower(strings.TrimSuffix(h
 
 // with returns the table with changes.
 func (t *Table) with(changes ...omap.Change[omap.Name, *name]) *Table {
-	return &Table{t.names.With(changes...)}
+	return &Table{omap.With(t.names, changes...)}
 }
 
 // versions are the versions of all names, for a control plane that the agent connects to again.

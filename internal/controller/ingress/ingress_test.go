@@ -34,7 +34,7 @@ func TestWrite(t *testing.T) {
 	list := func(created int64, names ...string) (l []omap.Map[state.AgeKey, omap.Unit]) {
 		var m omap.Map[state.AgeKey, omap.Unit]
 		for _, name := range names {
-			m = m.With(omap.Put(state.AgeKey{Created: created, Key: api.Key{Kind: "Ingress", Name: name}}, omap.Unit{}))
+			m = omap.With(m, omap.Put(state.AgeKey{Created: created, Key: api.Key{Kind: "Ingress", Name: name}}, omap.Unit{}))
 		}
 		return append(l, m)
 	}

@@ -49,7 +49,7 @@ func (f *fixture) ask(lines ...string) {
 	for _, line := range lines {
 		who, name, _ := strings.Cut(line, " ")
 		namespace, account, _ := strings.Cut(who, "/")
-		f.asked = f.asked.With(omap.Put(connected.Asked{
+		f.asked = omap.With(f.asked, omap.Put(connected.Asked{
 			ResourceKey: connected.ResourceKey{Type: uint8(resource.Secret), Name: name}, By: connected.Account{Namespace: namespace, Name: account},
 		}, omap.Unit{}))
 	}

@@ -70,8 +70,9 @@ func (l List[T]) Has(want T) bool {
 	return false
 }
 
-// Keep is the list of those items that keep returns true for.
-func (l List[T]) Keep(keep func(T) bool) List[T] {
+// Keep returns the list of the items of l for which keep returns true. It is a function, because the compiler translates the methods of a List in each
+// package that can see a value of it, and this one needs all of the package unique.
+func Keep[T comparable](l List[T], keep func(T) bool) List[T] {
 	var kept []T
 	for item := range l.All() {
 		if keep(item) {

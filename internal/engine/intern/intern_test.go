@@ -27,8 +27,8 @@ func TestEqualListsAreOne(t *testing.T) {
 			rt.Fatalf("%v became %v", a, l.Items())
 		}
 		odd := func(p port) bool { return p.number == 1 }
-		if want := slices.DeleteFunc(slices.Clone(a), func(p port) bool { return !odd(p) }); l.Keep(odd) != Of(want...) {
-			rt.Fatalf("%v: kept %v, want %v", a, l.Keep(odd), want)
+		if want := slices.DeleteFunc(slices.Clone(a), func(p port) bool { return !odd(p) }); Keep(l, odd) != Of(want...) {
+			rt.Fatalf("%v: kept %v, want %v", a, Keep(l, odd), want)
 		}
 		for _, p := range b {
 			if l.Has(p) != slices.Contains(a, p) {

@@ -40,6 +40,6 @@ func (b *Bag[M]) Apply(counts []Count[M]) bool {
 	if len(changes) == 0 {
 		return false
 	}
-	b.members = b.members.With(changes...)
+	b.members = With(b.members, changes...)
 	return true
 }

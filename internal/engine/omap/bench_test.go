@@ -14,7 +14,7 @@ func filled(n int) Map[Name, val] {
 	for i := range changes {
 		changes[i] = Put(nameAt(i), valOf(i))
 	}
-	return Map[Name, val]{}.With(changes...)
+	return With(Map[Name, val]{}, changes...)
 }
 
 func BenchmarkChangeOne(b *testing.B) {
@@ -24,7 +24,7 @@ func BenchmarkChangeOne(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				i++
-				m = m.With(Put(nameAt(i*7919%n), valOf(-i)))
+				m = With(m, Put(nameAt(i*7919%n), valOf(-i)))
 			}
 		})
 	}
@@ -37,7 +37,7 @@ func BenchmarkInsertAndDeleteOne(b *testing.B) {
 	for b.Loop() {
 		i++
 		k := nameAt(i*7919%n) + "x"
-		m = m.With(Put(k, valOf(i))).With(Del[Name, val](k))
+		m = With(With(m, Put(k, valOf(i))), Del[Name, val](k))
 	}
 }
 
@@ -46,7 +46,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	c := Put(nameAt(5000), valOf(5000))
 	b.ReportAllocs()
 	for b.Loop() {
-		m = m.With(c)
+		m = With(m, c)
 	}
 }
 
@@ -54,7 +54,7 @@ func BenchmarkDiffOne(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			m := filled(n)
-			o := m.With(Put(nameAt(n/2), valOf(-1)))
+			o := With(m, Put(nameAt(n/2), valOf(-1)))
 			b.ReportAllocs()
 			for b.Loop() {
 				for range Diff(m, o) {
@@ -78,7 +78,7 @@ func BenchmarkBuild(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Map[Name, val]{}.With(c.changes...)
+				With(Map[Name, val]{}, c.changes...)
 			}
 		})
 	}

@@ -34,21 +34,21 @@ func ascending[K Key[K], V Value](changes []Change[K, V]) []Change[K, V] {
 }
 
 // effective returns the changes that would change m. It does not write to its argument.
-func (m Map[K, V]) effective(changes []Change[K, V]) []Change[K, V] {
-	first := slices.IndexFunc(changes, m.ineffective)
+func effective[K Key[K], V Value](m Map[K, V], changes []Change[K, V]) []Change[K, V] {
+	first := slices.IndexFunc(changes, func(c Change[K, V]) bool { return ineffective(m, c) })
 	if first < 0 {
 		return changes
 	}
 	out := slices.Clone(changes[:first])
 	for _, c := range changes[first+1:] {
-		if !m.ineffective(c) {
+		if !ineffective(m, c) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-func (m Map[K, V]) ineffective(c Change[K, V]) bool {
+func ineffective[K Key[K], V Value](m Map[K, V], c Change[K, V]) bool {
 	old, had := m.Get(c.Key)
 	if !had || !c.HasNew {
 		return had == c.HasNew

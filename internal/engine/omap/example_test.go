@@ -14,12 +14,12 @@ func (p port) Size() int              { return 4 }
 
 func Example() {
 	// Maps are immutable: With returns a new map and leaves the old one as it is.
-	before := omap.Map[omap.Name, port]{}.With(
+	before := omap.With(omap.Map[omap.Name, port]{},
 		omap.Put(omap.Name("reviews"), port(9080)),
 		omap.Put(omap.Name("details"), port(9080)),
 		omap.Put(omap.Name("ratings"), port(9080)),
 	)
-	after := before.With(
+	after := omap.With(before,
 		omap.Put(omap.Name("reviews"), port(9090)), // another value
 		omap.Put(omap.Name("details"), port(9080)), // an equal value: no change
 		omap.Del[omap.Name, port]("ratings"),
@@ -41,9 +41,7 @@ func Example() {
 	}
 
 	// Equal content has an equal hash, whatever the order of the writes was.
-	other := omap.Map[omap.Name, port]{}.
-		With(omap.Put(omap.Name("reviews"), port(9090))).
-		With(omap.Put(omap.Name("details"), port(9080)))
+	other := omap.With(omap.With(omap.Map[omap.Name, port]{}, omap.Put(omap.Name("reviews"), port(9090))), omap.Put(omap.Name("details"), port(9080)))
 	fmt.Println(other.Hash() == after.Hash())
 
 	// Output:

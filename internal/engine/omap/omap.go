@@ -88,6 +88,9 @@ func Put[K, V any](k K, v V) Change[K, V] { return Change[K, V]{Key: k, New: v, 
 func Del[K, V any](k K) Change[K, V] { return Change[K, V]{Key: k} }
 
 // Map is an immutable ordered map. The zero Map is empty.
+//
+// With, From and Blocks are functions, because the compiler translates all methods of a Map in each package that can see a value of it, for each type of
+// keys and values: with these three that took more time than everything else.
 type Map[K Key[K], V Value] struct{ root *top[K, V] }
 
 type entry[K Key[K], V Value] struct {
@@ -187,7 +190,7 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 }
 
 // From yields the entries whose key is k or greater, in key order. It finds the first one in O(log n) comparisons.
-func (m Map[K, V]) From(k K) iter.Seq2[K, V] {
+func From[K Key[K], V Value](m Map[K, V], k K) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if m.root == nil {
 			return
@@ -224,14 +227,14 @@ func (c *chunk[K, V]) yield(i int, yield func(K, V) bool) bool {
 // a few large buffers instead of thousands of small ones. A block is built when it is first requested and lives as long as
 // its chunk, so maps that share chunks share their blocks. appendTo must be the same function for all maps of one type. No
 // yielded block is empty.
-func (m Map[K, V]) Blocks(appendTo func([]byte, V) []byte) iter.Seq[[]byte] {
+func Blocks[K Key[K], V Value](m Map[K, V], appendTo func([]byte, V) []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if m.root == nil {
 			return
 		}
 		for _, p := range m.root.pages {
 			for _, c := range p.chunks {
-				if b := c.joinedBlock(appendTo); len(b) > 0 && !yield(b) {
+				if b := joinedBlock(c, appendTo); len(b) > 0 && !yield(b) {
 					return
 				}
 			}
@@ -239,7 +242,7 @@ func (m Map[K, V]) Blocks(appendTo func([]byte, V) []byte) iter.Seq[[]byte] {
 	}
 }
 
-func (c *chunk[K, V]) joinedBlock(appendTo func([]byte, V) []byte) []byte {
+func joinedBlock[K Key[K], V Value](c *chunk[K, V], appendTo func([]byte, V) []byte) []byte {
 	if b := c.block.Load(); b != nil {
 		return *b
 	}
@@ -254,8 +257,8 @@ func (c *chunk[K, V]) joinedBlock(appendTo func([]byte, V) []byte) []byte {
 // With returns the map with the changes applied. If a key occurs several times, its last change counts. The cost depends on
 // the number and size of the touched chunks, not on the size of the map. A write of a value with an equal ContentHash changes
 // nothing; if no change has an effect, With returns m itself.
-func (m Map[K, V]) With(changes ...Change[K, V]) Map[K, V] {
-	changes = m.effective(ascending(changes))
+func With[K Key[K], V Value](m Map[K, V], changes ...Change[K, V]) Map[K, V] {
+	changes = effective(m, ascending(changes))
 	if len(changes) == 0 {
 		return m
 	}

@@ -72,7 +72,7 @@ func checkBlocks(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
 	}
 	for range 2 {
 		got := ""
-		for block := range m.Blocks(appendTo) {
+		for block := range Blocks(m, appendTo) {
 			if len(block) == 0 {
 				t.Fatal("an empty block")
 			}
@@ -174,7 +174,7 @@ func checkDiff(t rapid.TB, a, b nameMap, plainA, plainB map[Name]int) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("Diff\n got %q\nwant %q", got, want)
 	}
-	if r := a.With(changes...); r.Hash() != b.Hash() {
+	if r := With(a, changes...); r.Hash() != b.Hash() {
 		t.Fatalf("Diff replayed gives another map")
 	}
 	if (a.Hash() == b.Hash()) != (len(want) == 0) {
@@ -198,7 +198,7 @@ func scratch(plain map[Name]int) nameMap {
 	for k, n := range plain { // in random order
 		changes = append(changes, Put(k, valOf(n)))
 	}
-	return nameMap{}.With(changes...)
+	return With(nameMap{}, changes...)
 }
 
 func replay(plain map[Name]int, changes []nameChange) map[Name]int {
@@ -245,7 +245,7 @@ func TestAgainstPlainMap(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			changes := gen.Draw(t, "changes")
 			given := slices.Clone(changes)
-			next, nextPlain := m.With(changes...), replay(plain, changes)
+			next, nextPlain := With(m, changes...), replay(plain, changes)
 			if !slices.Equal(changes, given) {
 				t.Fatalf("With wrote to its argument")
 			}
@@ -264,7 +264,7 @@ func TestAgainstPlainMap(t *testing.T) {
 			m, plain = next, nextPlain
 		}
 		for k := range plain {
-			m = m.With(Del[Name, val](k))
+			m = With(m, Del[Name, val](k))
 		}
 		check(t, m, nil)
 	})
@@ -284,9 +284,9 @@ func TestBoundaries(t *testing.T) {
 		}
 		less := maps.Clone(plain)
 		delete(less, k)
-		without := m.With(Del[Name, val](k))
+		without := With(m, Del[Name, val](k))
 		checkForm(t, without, slices.Sorted(maps.Keys(less)), less)
-		if back := without.With(Put(k, valOf(i))); back.Hash() != m.Hash() {
+		if back := With(without, Put(k, valOf(i))); back.Hash() != m.Hash() {
 			t.Fatalf("%s taken out and put back gives another map", k)
 		}
 	}
@@ -307,7 +307,7 @@ func TestLargeHistory(t *testing.T) {
 					changes = append(changes, Put(k, valOf(1)))
 				}
 			}
-			m, plain = m.With(changes...), replay(plain, changes)
+			m, plain = With(m, changes...), replay(plain, changes)
 			check(t, m, plain)
 		}
 	})
@@ -315,16 +315,16 @@ func TestLargeHistory(t *testing.T) {
 
 func TestNoOpIsSame(t *testing.T) {
 	m := filled(1000)
-	if got := m.With(); !got.Same(m) {
+	if got := With(m); !got.Same(m) {
 		t.Error("no change")
 	}
-	if got := m.With(Put(nameAt(3), valOf(3)), Del[Name, val]("absent"), Put(nameAt(999), valOf(999))); !got.Same(m) {
+	if got := With(m, Put(nameAt(3), valOf(3)), Del[Name, val]("absent"), Put(nameAt(999), valOf(999))); !got.Same(m) {
 		t.Error("equal values and deletion of the absent")
 	}
-	if got := m.With(Put[Name]("x", valOf(1)), Del[Name, val]("x")); !got.Same(m) {
+	if got := With(m, Put[Name]("x", valOf(1)), Del[Name, val]("x")); !got.Same(m) {
 		t.Error("last one wins: written, then deleted")
 	}
-	if got := (nameMap{}).With(Del[Name, val]("absent")); !got.Same(nameMap{}) {
+	if got := With(nameMap{}, Del[Name, val]("absent")); !got.Same(nameMap{}) {
 		t.Error("deletion from the empty map")
 	}
 }
@@ -338,7 +338,7 @@ func checkFrom(t *rapid.T, m nameMap, plain map[Name]int, from Name) {
 		}
 	}
 	var got []Name
-	for k, v := range m.From(from) {
+	for k, v := range From(m, from) {
 		if got = append(got, k); v.n != plain[k] {
 			t.Fatalf("From(%q): %q has the value %d, want %d", from, k, v.n, plain[k])
 		}
@@ -346,7 +346,7 @@ func checkFrom(t *rapid.T, m nameMap, plain map[Name]int, from Name) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("From(%q) = %q, want %q", from, got, want)
 	}
-	for range m.From(from) {
+	for range From(m, from) {
 		break
 	}
 }
@@ -403,9 +403,9 @@ func TestSharing(t *testing.T) {
 	for i := 0; i < n; i += 97 {
 		k := nameAt(i)
 		for what, next := range map[string]nameMap{
-			"change": m.With(Put(k, valOf(-1))),
-			"delete": m.With(Del[Name, val](k)),
-			"insert": m.With(Put(k+"x", valOf(-1))),
+			"change": With(m, Put(k, valOf(-1))),
+			"delete": With(m, Del[Name, val](k)),
+			"insert": With(m, Put(k+"x", valOf(-1))),
 		} {
 			fresh := 0
 			for node := range nodes(next) {
@@ -427,7 +427,7 @@ func TestAdversarialKeys(t *testing.T) {
 		m, plain := nameMap{}, map[Name]int{}
 		step := func(c nameChange) {
 			t.Helper()
-			next, nextPlain := m.With(c), replay(plain, []nameChange{c})
+			next, nextPlain := With(m, c), replay(plain, []nameChange{c})
 			check(t, next, nextPlain)
 			checkDiff(t, m, next, plain, nextPlain)
 			m, plain = next, nextPlain
@@ -472,7 +472,7 @@ func TestHashIsUnambiguous(t *testing.T) {
 	set := func(keys ...pair) Hash {
 		var m Map[pair, Unit]
 		for _, k := range keys {
-			m = m.With(Put(k, Unit{}))
+			m = With(m, Put(k, Unit{}))
 		}
 		return m.Hash()
 	}
@@ -492,7 +492,7 @@ func TestAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { m.Get(k) }); n != 0 {
 		t.Errorf("Get allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { m.With(c) }); n > 1 {
+	if n := testing.AllocsPerRun(100, func() { With(m, c) }); n > 1 {
 		t.Errorf("a write of the same value allocates %v times", n)
 	}
 }
@@ -508,7 +508,7 @@ func FuzzMap(f *testing.F) {
 		plain := map[Name]int{}
 		var changes []nameChange
 		commit := func() {
-			next, nextPlain := m.With(changes...), replay(plain, changes)
+			next, nextPlain := With(m, changes...), replay(plain, changes)
 			check(t, next, nextPlain)
 			if maps.Equal(plain, nextPlain) != next.Same(m) {
 				t.Fatalf("Same = %v, content equal = %v", next.Same(m), maps.Equal(plain, nextPlain))

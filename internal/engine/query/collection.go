@@ -104,7 +104,7 @@ func (c *collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name
 			seen[name] = struct{}{}
 			all = append(all, omap.Put(name, v))
 		}
-		m = m.With(all...)
+		m = omap.With(m, all...)
 	})
 	r.rank = rank
 	return m
@@ -324,7 +324,7 @@ func (c *collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) o
 			changes = append(changes, omap.Put(one.name, outputs[one.at]))
 		}
 	}
-	return out.With(c.resolveCollisions(slot, v, collisions, changes)...)
+	return omap.With(out, c.resolveCollisions(slot, v, collisions, changes)...)
 }
 
 // names returns the old and the present names of the elements in order. For one name, old uses come first.

@@ -84,7 +84,7 @@ func portion[E omap.Key[E], X omap.Value](old, now omap.Map[E, X], max int) (upT
 	came := 0
 	for ch := range omap.Diff(old, now) {
 		if came == max {
-			return old.With(seen...), true
+			return omap.With(old, seen...), true
 		}
 		seen = append(seen, ch)
 		if !ch.HadOld {

@@ -181,7 +181,7 @@ func (w *fixture) defineClusters() {
 		}
 		both := w.byLayer.Group(r, layer)
 		for h := range w.touching.Group(r, layer).All() {
-			both = both.With(omap.Put(h, omap.Unit{}))
+			both = omap.With(both, omap.Put(h, omap.Unit{}))
 		}
 		return both
 	}, cluster, func(layer string, h omap.Name) view { return view{string(h), layer} })

@@ -138,7 +138,7 @@ func (x *groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, om
 				found = append(found, omap.Put(m, omap.Unit{}))
 			}
 		})
-		return omap.Map[M, omap.Unit]{}.With(found...), true
+		return omap.With(omap.Map[M, omap.Unit]{}, found...), true
 	}
 	if bag := x.read(r, k.Collection).groups[k.Group]; bag != nil {
 		return bag.Members(), true
@@ -150,7 +150,7 @@ func (x *groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool
 	if r.naive || r.glance && !x.built(c) {
 		var found []omap.Change[G, omap.Unit]
 		x.source.naively(r, c, func(in G, _ M) { found = append(found, omap.Put(in, omap.Unit{})) })
-		return omap.Map[G, omap.Unit]{}.With(found...), true
+		return omap.With(omap.Map[G, omap.Unit]{}, found...), true
 	}
 	return x.read(r, c).keys, true
 }
@@ -241,7 +241,7 @@ func (v *grouping[G, M]) apply(counts *omap.Tally[G, M]) (changed []G, cameOrWen
 			keys = append(keys, omap.Put(in, omap.Unit{}))
 		}
 	}
-	v.keys = v.keys.With(keys...)
+	v.keys = omap.With(v.keys, keys...)
 	return changed, len(keys) > 0
 }
 

@@ -139,7 +139,7 @@ func (x *layers[C, K, V]) enqueueReaders(cell *entry[C, stack[K, V]], was []omap
 	}
 	cell.changed = x.g.rev
 	if s.hasMerged {
-		s.merged = s.merged.With(changes...)
+		s.merged = omap.With(s.merged, changes...)
 	}
 	if _, n, ok := x.merged.find(cell.key); ok {
 		x.g.enqueueUser(store.CellID(x.merged.space, n))
@@ -200,7 +200,7 @@ func merge[K omap.Key[K], V omap.Value](maps []omap.Map[K, V]) omap.Map[K, V] {
 	if len(maps) == 0 {
 		return omap.Map[K, V]{}
 	}
-	return maps[largest].With(changes...)
+	return omap.With(maps[largest], changes...)
 }
 
 func (x *layers[C, K, V]) drop(slot uint32) { x.cells.drop(slot) }

@@ -52,7 +52,7 @@ func newIndex[K comparable, V any, G comparable, M omap.Key[M]](t *table[K, V], 
 				}
 			})
 		}
-		return omap.Map[M, omap.Unit]{}.With(found...)
+		return omap.With(omap.Map[M, omap.Unit]{}, found...)
 	}
 	x.space = t.db.add(x)
 	t.indexes = append(t.indexes, &feed[K, V, G, M]{x: x, entries: entries})

@@ -19,7 +19,7 @@ func TestTargets(t *testing.T) {
 	kinds := []string{"networking.istio.io/v1alpha3 EnvoyFilter", "extensions.istio.io/v1alpha1 WasmPlugin", "extensions.istio.io/v1alpha1 TrafficExtension", "telemetry.istio.io/v1 Telemetry"}
 	for _, kind := range kinds {
 		version, kind, _ := strings.Cut(kind, " ")
-		rest := map[string]string{"WasmPlugin": ", url: oci://registry/plugin", "TrafficExtension": `, lua: {inlineCode: ""}`}[kind]
+		rest := map[string]string{"WasmPlugin": ", url: oci://registry/plugin", "TrafficExtension": `, lua: {inlineCode: "x = 1"}`}[kind]
 		for name, spec := range map[string]string{
 			"edge/one":          "targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: g}, {group: gateway.networking.k8s.io, kind: Gateway, name: h}]",
 			"edge/service":      `targetRefs: [{group: "", kind: Service, name: g}]`,

@@ -140,7 +140,7 @@ func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 			all = append(all, omap.Put(k, omap.Unit{}))
 		}
 	}
-	return objects.With(all...)
+	return omap.With(objects, all...)
 }
 
 // maxShared bounds for how many hosts of a certificate other Ingresses may have routes, if they name a certificate for the host, too. The

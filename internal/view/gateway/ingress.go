@@ -128,7 +128,7 @@ func (q *Queries) defineIngresses(g *query.Graph) {
 			for k := range list.All() {
 				changes = append(changes, omap.Put(k, omap.Unit{}))
 			}
-			all = all.With(changes...)
+			all = omap.With(all, changes...)
 		}
 		return all
 	}, one, func(_ struct{}, k state.AgeKey) state.AgeKey { return k })

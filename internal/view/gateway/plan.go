@@ -144,7 +144,7 @@ func namesOf(p *plan) (n names) {
 			}
 		}
 	}
-	return names{n.sockets.With(sockets...), n.tables.With(tables...), n.passes}
+	return names{omap.With(n.sockets, sockets...), omap.With(n.tables, tables...), n.passes}
 }
 
 // Compare orders by port, then address.

@@ -77,7 +77,7 @@ func (s Set) Members(t *state.Tables, r *query.Reader, kind string) Keys {
 	for k := range s.Selected.All() {
 		add(k)
 	}
-	return Keys{}.With(all...)
+	return omap.With(Keys{}, all...)
 }
 
 // RefersToServices reports whether some policy of the set refers to the service of a provider, or to one that proxies fetch keys from.

@@ -116,7 +116,7 @@ func (q *Queries) localityAttributesOf(r *query.Reader, _ service.All) (locality
 		}
 	}
 	for _, label := range labels {
-		keys = keys.With(omap.Put(omap.Name(label), omap.Unit{}))
+		keys = omap.With(keys, omap.Put(omap.Name(label), omap.Unit{}))
 	}
 	var list []string
 	for key := range keys.All() {
@@ -179,7 +179,7 @@ func intersection(few, many Hosts) Hosts {
 			both = append(both, omap.Put(host, omap.Unit{}))
 		}
 	}
-	return Hosts{}.With(both...)
+	return omap.With(Hosts{}, both...)
 }
 
 // hostsOfSelectingRules are the hosts of a set for which some DestinationRule selects the client.
@@ -192,7 +192,7 @@ func (q *Queries) hostsOfSelectingRules(r *query.Reader, k ClientInSet) Hosts {
 		case mesh.IsWildcard(host):
 			all = union(all, covered(q.Hosts(r, k.Set), host), q.tables.Hosts.ServiceUnder.Group(r, host))
 		default:
-			all = all.With(omap.Put(omap.Name(host), omap.Unit{}))
+			all = omap.With(all, omap.Put(omap.Name(host), omap.Unit{}))
 		}
 	}
 	return all
@@ -227,7 +227,7 @@ func (q *Queries) clusterLocalAmong(r *query.Reader, s Set) Hosts {
 			}
 		}
 	}
-	return Hosts{}.With(both...)
+	return omap.With(Hosts{}, both...)
 }
 
 // intersects reports whether some host is in both sets.

@@ -64,7 +64,7 @@ func (q *Queries) hostsForLabels(r *query.Reader, k LabelledClients) (Hosts, boo
 	var exact []omap.Change[omap.Name, omap.Unit]
 	parts := []Hosts{{}}
 	for _, host := range q.traffic.RuleHosts(r, k.Rules) {
-		parts = q.addCovered(r, Hosts{}.With(omap.Put(omap.Name(host), omap.Unit{})), parts)
+		parts = q.addCovered(r, omap.With(Hosts{}, omap.Put(omap.Name(host), omap.Unit{})), parts)
 	}
 	for label := range k.Labels.All() {
 		for _, layer := range []string{"", k.Set.Namespace} {
@@ -73,7 +73,7 @@ func (q *Queries) hostsForLabels(r *query.Reader, k LabelledClients) (Hosts, boo
 				case !mesh.IsWildcard(string(name)):
 					exact = append(exact, omap.Put(name, omap.Unit{}))
 				case len(parts) < 2*MaxGroups:
-					parts = q.addCovered(r, Hosts{}.With(omap.Put(name, omap.Unit{})), parts)
+					parts = q.addCovered(r, omap.With(Hosts{}, omap.Put(name, omap.Unit{})), parts)
 				}
 			}
 		}
@@ -84,7 +84,7 @@ func (q *Queries) hostsForLabels(r *query.Reader, k LabelledClients) (Hosts, boo
 			}
 		}
 	}
-	all := union(parts...).With(exact...)
+	all := omap.With(union(parts...), exact...)
 	if k.Set.Overlay() {
 		return all, true
 	}
@@ -95,5 +95,5 @@ func (q *Queries) hostsForLabels(r *query.Reader, k LabelledClients) (Hosts, boo
 			not = append(not, omap.Del[omap.Name, omap.Unit](host))
 		}
 	}
-	return all.With(not...), true
+	return omap.With(all, not...), true
 }

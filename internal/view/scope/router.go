@@ -32,7 +32,7 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	c.Extensions = extension.Selecting(q.tables, r, p.Namespace, labels)
 	if !c.Gateways.Empty() || c.Ingress {
 		c.Unprivileged = p.Unprivileged
-		c.Targets = served.Targets.Keep(func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })
+		c.Targets = intern.Keep(served.Targets, func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })
 	}
 	c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, labels, served.Place)
 	return c

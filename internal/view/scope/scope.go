@@ -340,7 +340,7 @@ func (q *Queries) bareHosts(r *query.Reader, namespace string) (hosts Hosts) {
 			list = append(list, omap.Put(host, omap.Unit{}))
 		}
 	}
-	return hosts.With(list...)
+	return omap.With(hosts, list...)
 }
 
 // addDelegating appends to parts the hosts whose rules, as a viewer sees them, are in a delegate.
@@ -377,7 +377,7 @@ func union(sets ...Hosts) Hosts {
 		for host := range s.All() {
 			add = append(add, omap.Put(host, omap.Unit{}))
 		}
-		all = all.With(add...)
+		all = omap.With(all, add...)
 	}
 	return all
 }

@@ -198,9 +198,9 @@ func (q *Queries) importsOf(r *query.Reader, s Set) (Hosts, bool) {
 			sets = append(sets, q.importAll(r, s.Namespace, i)...)
 		}
 	}
-	hosts := q.removeExcluded(r, union(append(sets, Hosts{}.With(exact...))...), row.Excludes, s.Namespace)
+	hosts := q.removeExcluded(r, union(append(sets, omap.With(Hosts{}, exact...))...), row.Excludes, s.Namespace)
 	if via := row.Outbound.Host; via != "" {
-		hosts = hosts.With(omap.Put(omap.Name(via), omap.Unit{}))
+		hosts = omap.With(hosts, omap.Put(omap.Name(via), omap.Unit{}))
 	}
 	return hosts, true
 }
@@ -225,7 +225,7 @@ func (q *Queries) removeExcluded(r *query.Reader, hosts Hosts, excludes []state.
 		for host := range meant.All() {
 			excluded = append(excluded, omap.Del[omap.Name, omap.Unit](host))
 		}
-		hosts = hosts.With(excluded...)
+		hosts = omap.With(hosts, excluded...)
 	}
 	return hosts
 }
@@ -236,7 +236,7 @@ func (q *Queries) undisputed(r *query.Reader, hosts Hosts) Hosts {
 	for host := range q.services.Index.Overruled.Group(r, service.All{}, "").All() {
 		disputed = append(disputed, omap.Del[omap.Name, omap.Unit](host))
 	}
-	return hosts.With(disputed...)
+	return omap.With(hosts, disputed...)
 }
 
 // declarerIn is the namespace whose declaration of a host counts in the set of a Sidecar, if that is not the usual one:
@@ -302,7 +302,7 @@ func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Ho
 		if i.Host == "*" {
 			return []Hosts{hosts.SeenBy.Group(r, ""), own}
 		}
-		self := Hosts{}.With(omap.Put(omap.Name(i.Host), omap.Unit{}))
+		self := omap.With(Hosts{}, omap.Put(omap.Name(i.Host), omap.Unit{}))
 		return []Hosts{hosts.ServiceUnder.Group(r, i.Host), hosts.RoutesUnder.Group(r, i.Host), own, self}
 	}
 	return []Hosts{covered(q.declared(r, i.Namespace, ""), i.Host), covered(q.declared(r, i.Namespace, client), i.Host)}
@@ -320,7 +320,7 @@ func covered(hosts Hosts, pattern string) Hosts {
 	}
 	if !mesh.IsWildcard(pattern) {
 		if hosts.Has(omap.Name(pattern)) {
-			return Hosts{}.With(omap.Put(omap.Name(pattern), omap.Unit{}))
+			return omap.With(Hosts{}, omap.Put(omap.Name(pattern), omap.Unit{}))
 		}
 		return Hosts{}
 	}
@@ -330,7 +330,7 @@ func covered(hosts Hosts, pattern string) Hosts {
 			keep = append(keep, omap.Put(host, omap.Unit{}))
 		}
 	}
-	return Hosts{}.With(keep...)
+	return omap.With(Hosts{}, keep...)
 }
 
 // routeTargets are the hosts that the routes of one imported host lead to.

@@ -133,7 +133,7 @@ func (q *Queries) defineManual(g *query.Graph) {
 // slices of other Services.
 func (q *Queries) slicesOfPod(r *query.Reader, k api.Key, pod *kube.Pod) omap.Map[api.Key, omap.Unit] {
 	all := q.tables.Kube.SlicesNaming.Group(r, k)
-	add := func(slice api.Key) { all = all.With(omap.Put(slice, omap.Unit{})) }
+	add := func(slice api.Key) { all = omap.With(all, omap.Put(slice, omap.Unit{})) }
 	names := []string{k.Name}
 	if pod.Address != "" {
 		names = append(append(names, pod.MoreAddresses.Items()...), pod.Address)
@@ -220,7 +220,7 @@ func (q *Queries) podsWith(r *query.Reader, s Selection) omap.Map[api.Key, omap.
 		for k := range q.tables.Kube.PodsWith.Group(r, set).All() {
 			more = append(more, omap.Put(k, omap.Unit{}))
 		}
-		pods = pods.With(more...)
+		pods = omap.With(pods, more...)
 	}
 	return pods
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -84,7 +85,7 @@ func (q *Queries) RelevantLabels(r *query.Reader, v service.HostView, labels mes
 	for _, vs := range objects {
 		named = append(named, of(vs)...)
 	}
-	return labels.Keep(func(l mesh.Label) bool { return slices.Contains(named, l) })
+	return intern.Keep(labels, func(l mesh.Label) bool { return slices.Contains(named, l) })
 }
 
 // visibleRoutes yields the route claims that a viewer sees, in the order of precedence: first the claims that the viewing

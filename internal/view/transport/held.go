@@ -7,6 +7,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -118,7 +119,7 @@ func (q *Queries) heldIn(r *query.Reader, k heldKey) (h heldAddresses, ok bool) 
 	if err != nil {
 		return h, false
 	}
-	for a := range q.tables.Kube.HTTPAddresses.Group(r, k.port).From(kube.ServiceAddress{Addr: block.Addr()}) {
+	for a := range omap.From(q.tables.Kube.HTTPAddresses.Group(r, k.port), kube.ServiceAddress{Addr: block.Addr()}) {
 		if !block.Contains(a.Addr) {
 			break
 		}

@@ -48,7 +48,7 @@ func (q *Queries) addedLayer(g *query.Graph, t resource.Type, others stack) stac
 				changes = append(changes, omap.Put(omap.Name(o.resource.Name()), o.resource))
 			}
 		}
-		return Map{}.With(changes...), true
+		return omap.With(Map{}, changes...), true
 	})
 	l := fromCell("added by patches", SharedByScope, a.all, a.key)
 	l.layer, l.cell, l.effects, l.difference = a.layer, a.cell, a.effects, a.difference
@@ -68,7 +68,7 @@ func (a *addedLayers) layer(r *query.Reader, c proxy.Class) (Map, bool) {
 			taken = append(taken, omap.Del[omap.Name, *resource.Resource](name))
 		}
 	}
-	return all.With(taken...), true
+	return omap.With(all, taken...), true
 }
 
 // taken reports whether another layer of a class has a resource of a name.
@@ -110,7 +110,7 @@ func (a *addedLayers) effects(r *query.Reader, c proxy.Class) (all omap.Map[effe
 			if o.resource != nil && a.taken(r, c, omap.Name(o.resource.Name())) {
 				e.failure = nameTaken
 			}
-			all = all.With(omap.Put(e, omap.Unit{}))
+			all = omap.With(all, omap.Put(e, omap.Unit{}))
 		})
 	}
 	return all

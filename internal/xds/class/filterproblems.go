@@ -99,7 +99,7 @@ func (f *filterChecks) effectsOn(r *query.Reader, c proxy.Class) (all omap.Map[e
 			}
 		}
 	}
-	return all.With(changes...), true
+	return omap.With(all, changes...), true
 }
 
 // filterFindings are the problems of one EnvoyFilter.
@@ -171,7 +171,7 @@ func (f *filterFindings) applied(p *patch.Patch, o outline, classes []proxy.Clas
 			continue
 		}
 		concerned++
-		for e := range effects[i].From(effect{patch: p.Ref}) {
+		for e := range omap.From(effects[i], effect{patch: p.Ref}) {
 			if e.patch != p.Ref {
 				break
 			}

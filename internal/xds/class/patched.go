@@ -203,7 +203,7 @@ func (t *twin) candidates(r *query.Reader, k patchedKey) Map {
 			changes = append(changes, omap.Put(n, v))
 		}
 	}
-	return Map{}.With(changes...)
+	return omap.With(Map{}, changes...)
 }
 
 // handlesFor returns the handles of the resources that a patch with a handle may be about: the route configurations of gateways have the ports of

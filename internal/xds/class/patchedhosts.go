@@ -97,7 +97,7 @@ func (h *patchedHosts) candidates(r *query.Reader, k patchedName) pieces {
 			changes = append(changes, omap.Put(n, v))
 		}
 	}
-	return pieces{}.With(changes...)
+	return omap.With(pieces{}, changes...)
 }
 
 // named are the names of the virtual hosts that patches name; all is true if some patch may be about any.
@@ -176,7 +176,7 @@ func (h *patchedHosts) merged(r *query.Reader, k patchedName, was pieces) pieces
 			changes = append(changes, omap.Put(name, p))
 		}
 	}
-	return was.With(changes...)
+	return omap.With(was, changes...)
 }
 
 // withAdded adds virtual hosts. One whose name is taken is left out: Envoy would refuse the whole route configuration.
@@ -187,7 +187,7 @@ func withAdded(hosts pieces, added []patch.AddedHost) (with pieces, outcomes []p
 		case slices.ContainsFunc(route.PieceNames(name), func(n string) bool { return hosts.Has(omap.Name(n)) }):
 			a.Failure = "the route configuration has a virtual host of that name: merge into it instead"
 		default:
-			hosts = hosts.With(omap.Put(omap.Name(name), resource.PieceOf(name, a.Host)))
+			hosts = omap.With(hosts, omap.Put(omap.Name(name), resource.PieceOf(name, a.Host)))
 		}
 		outcomes = append(outcomes, a.Outcome)
 	}

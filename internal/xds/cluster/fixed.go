@@ -50,7 +50,7 @@ func asMap(list ...*clusterv3.Cluster) Map {
 	for _, c := range list {
 		changes = append(changes, omap.Put(omap.Name(c.Name), encode(c)))
 	}
-	return Map{}.With(changes...)
+	return omap.With(Map{}, changes...)
 }
 
 // InboundKey names the clusters for the ports that a workload serves.

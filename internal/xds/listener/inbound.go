@@ -252,5 +252,5 @@ func asMap(list ...*listenerv3.Listener) Map {
 	for _, l := range list {
 		changes = append(changes, omap.Put(omap.Name(l.Name), encode(l)))
 	}
-	return Map{}.With(changes...)
+	return omap.With(Map{}, changes...)
 }

@@ -164,7 +164,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 			name := envoy.ListenerName(at.Addr().String(), uint32(at.Port()))
 			changes = append(changes, omap.Put(omap.Name(name), resource.Hide(name)))
 		}
-		return Map{}.With(changes...), true
+		return omap.With(Map{}, changes...), true
 	})
 	q.defineGateways(g)
 	return q

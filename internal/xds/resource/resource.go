@@ -216,7 +216,7 @@ func (r *Resource) appendFrom(dst [][]byte, from int) [][]byte {
 	if r.pieces.Len() == 0 {
 		return dst
 	}
-	for block := range r.pieces.Blocks(appendPiece) {
+	for block := range omap.Blocks(r.pieces, appendPiece) {
 		dst = append(dst, block)
 	}
 	return dst

@@ -87,7 +87,7 @@ func TestGatheredRouteIsARouteConfiguration(t *testing.T) {
 			puts = append(puts, omap.Put(omap.Name(name), NewPiece(name, v, nil)))
 			want.VirtualHosts = append(want.VirtualHosts, v)
 		}
-		r := NewRoute("80", header, pieces{}.With(puts...))
+		r := NewRoute("80", header, omap.With(pieces{}, puts...))
 		_, s := frames(t, r)
 		var got routev3.RouteConfiguration
 		if err := s.UnmarshalTo(&got); err != nil || !proto.Equal(&got, want) {
@@ -258,7 +258,7 @@ func drawLayers(rt *rapid.T, label string) (Layers, map[string]omap.Hash) {
 			}
 			seen[name] = true
 		}
-		l = append(l, resources{}.With(puts...))
+		l = append(l, omap.With(resources{}, puts...))
 	}
 	return l, flat
 }
@@ -273,7 +273,7 @@ func TestTogether(t *testing.T) {
 			vhost := &routev3.VirtualHost{Name: name, Domains: strings.Split(list, ",")}
 			puts = append(puts, omap.Put(omap.Name(name), NewPiece(name, vhost, nil)))
 		}
-		return omap.Map[omap.Name, *Piece]{}.With(puts...)
+		return omap.With(omap.Map[omap.Name, *Piece]{}, puts...)
 	}
 	before, after := table("a=1,2", "b=3", "c=4", "gone=5", "same=6"), table("a=1", "b=2", "c=3", "new=7", "other=8,9", "same=6")
 	var names []string
@@ -291,7 +291,7 @@ func TestTogether(t *testing.T) {
 // TestSplit: a split route configuration and its virtual hosts are what the whole one is, in parts, and names can be taken apart again.
 func TestSplit(t *testing.T) {
 	piece := PieceOf("a/b%:80", &routev3.VirtualHost{Name: "a/b%:80", Domains: []string{"a"}})
-	whole := NewRoute("80", &routev3.RouteConfiguration{Name: "80", InternalOnlyHeaders: []string{"x"}}, omap.Map[omap.Name, *Piece]{}.With(omap.Put(omap.Name(piece.Name()), piece)))
+	whole := NewRoute("80", &routev3.RouteConfiguration{Name: "80", InternalOnlyHeaders: []string{"x"}}, omap.With(omap.Map[omap.Name, *Piece]{}, omap.Put(omap.Name(piece.Name()), piece)))
 	head, host := whole.Head(), piece.Host("80")
 	m, err := head.Proto()
 	if err != nil {

@@ -100,5 +100,5 @@ func (q *Queries) basePieces(r *query.Reader, port uint32, set scope.Set) Pieces
 	if set.Cluster == "" {
 		return pieces
 	}
-	return pieces.With(overlayChanges(q.clusterHosts.Get(r, clusterPortKey{port, reachOf(set)}))...)
+	return omap.With(pieces, overlayChanges(q.clusterHosts.Get(r, clusterPortKey{port, reachOf(set)}))...)
 }

@@ -38,7 +38,7 @@ func (q *Queries) defineGateways(g *query.Graph) {
 	table := query.Define(g, "gatewayRouteConfiguration", layer.Equal, func(r *query.Reader, k gatewayTableKey) ([]*resource.Resource, bool) {
 		pieces := q.gatewayHosts.Get(r, k)
 		if pieces.Len() == 0 {
-			pieces = pieces.With(noRoutes())
+			pieces = omap.With(pieces, noRoutes())
 		}
 		return []*resource.Resource{resource.NewRoute(k.name, envoy.RouteConfiguration(k.name), pieces)}, true
 	})

@@ -134,22 +134,22 @@ func (q *Queries) httpProxyRoutes(r *query.Reader, k scope.LabelledClients) (Map
 	for _, p := range q.scope.HTTPProxies(r, k.Set.Sidecar) {
 		pieces := q.proxyHosts.scoped.Get(r, setProxyKey{k.Set, p.Number})
 		if k.Set.Overlay() {
-			pieces = q.proxyHosts.base.Get(r, k.Set.Families).With(overlayChanges(pieces)...)
+			pieces = omap.With(q.proxyHosts.base.Get(r, k.Set.Families), overlayChanges(pieces)...)
 		}
 		if !k.Labels.Empty() || !k.Rules.Names.Empty() {
-			pieces = pieces.With(overlayChanges(q.proxyHosts.labelled.Get(r, labelledProxyKey{k, p.Number}))...)
+			pieces = omap.With(pieces, overlayChanges(q.proxyHosts.labelled.Get(r, labelledProxyKey{k, p.Number}))...)
 		}
 		name := envoy.ProxyRouteName(p.Number)
 		changes = append(changes, omap.Put(omap.Name(name), proxyConfiguration(name, pieces, outbound, q.tables.RouteSettings(r))))
 	}
-	return Map{}.With(changes...), true
+	return omap.With(Map{}, changes...), true
 }
 
 func proxyConfiguration(name string, pieces Pieces, outbound settings.Outbound, s settings.RouteSettings) *resource.Resource {
 	c := envoy.RouteConfiguration(name)
 	c.IgnorePortInHostMatching = false
 	if !pieces.Has(omap.Name(pieceName("*", httpPort))) {
-		pieces = pieces.With(unknownHost(outbound, s))
+		pieces = omap.With(pieces, unknownHost(outbound, s))
 	}
 	return resource.NewRoute(name, c, pieces)
 }

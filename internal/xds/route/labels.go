@@ -75,7 +75,7 @@ func (q *Queries) routesFor(r *query.Reader, k labelledPortKey) ([]*resource.Res
 	in := setPortKey{k.Set, k.port}
 	pieces := q.scoped.Get(r, in)
 	if k.Set.Overlay() {
-		pieces = q.basePieces(r, k.port, k.Set).With(overlayChanges(pieces)...)
+		pieces = omap.With(q.basePieces(r, k.port, k.Set), overlayChanges(pieces)...)
 	}
 	return q.configuration(r, k.port, pieces, overlayChanges(own), q.scope.Outbound(r, k.Set)), true
 }

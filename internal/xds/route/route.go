@@ -198,7 +198,7 @@ func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, cha
 	if all := omap.Name(pieceName("*", port)); !pieces.Has(all) && !slices.ContainsFunc(changes, func(c pieceChange) bool { return c.Key == all }) {
 		changes = append(changes, unknownHost(outbound, q.tables.RouteSettings(r)))
 	}
-	return []*resource.Resource{resource.NewRoute(name, envoy.RouteConfiguration(name), pieces.With(changes...))}
+	return []*resource.Resource{resource.NewRoute(name, envoy.RouteConfiguration(name), omap.With(pieces, changes...))}
 }
 
 // unknownHost is the virtual host for undeclared hosts.

@@ -43,7 +43,7 @@ func Had(target *resource.Resource, version []byte, has []Claim) *resource.Resou
 	}
 	had := target
 	if equal != len(has) || equal != target.Pieces().Len() {
-		had = target.WithPieces(omap.Map[omap.Name, *resource.Piece]{}.With(puts...))
+		had = target.WithPieces(omap.With(omap.Map[omap.Name, *resource.Piece]{}, puts...))
 	}
 	if !target.IsHeadVersion(version) {
 		had = had.WithoutHeader()

@@ -16,7 +16,7 @@ import (
 // the target does not have, is unknown.
 func TestHad(t *testing.T) {
 	piece := resource.PieceOf("a:80", &routev3.VirtualHost{Name: "a:80", Domains: []string{"a"}})
-	target := resource.NewRoute("80", &routev3.RouteConfiguration{Name: "80"}, omap.Map[omap.Name, *resource.Piece]{}.With(omap.Put(omap.Name("a:80"), piece)))
+	target := resource.NewRoute("80", &routev3.RouteConfiguration{Name: "80"}, omap.With(omap.Map[omap.Name, *resource.Piece]{}, omap.Put(omap.Name("a:80"), piece)))
 	head, host := target.Head().Version(), piece.Host("80").Version()
 	for _, c := range []struct {
 		head    string

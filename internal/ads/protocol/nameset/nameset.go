@@ -7,10 +7,10 @@ import "github.com/pilotmesh/pilot/internal/engine/omap"
 type Set = omap.Map[omap.Name, omap.Unit]
 
 // With adds a name.
-func With(s Set, n omap.Name) Set { return s.With(omap.Put(n, omap.Unit{})) }
+func With(s Set, n omap.Name) Set { return omap.With(s, omap.Put(n, omap.Unit{})) }
 
 // Without removes a name.
-func Without(s Set, n omap.Name) Set { return s.With(omap.Del[omap.Name, omap.Unit](n)) }
+func Without(s Set, n omap.Name) Set { return omap.With(s, omap.Del[omap.Name, omap.Unit](n)) }
 
 // Union is all names of two sets.
 func Union(a, b Set) Set {
@@ -21,7 +21,7 @@ func Union(a, b Set) Set {
 	for n := range b.All() {
 		puts = append(puts, omap.Put(n, omap.Unit{}))
 	}
-	return a.With(puts...)
+	return omap.With(a, puts...)
 }
 
 // Subtract is the names of a that are not in b.
@@ -33,7 +33,7 @@ func Subtract(a, b Set) Set {
 	for n := range b.All() {
 		dels = append(dels, omap.Del[omap.Name, omap.Unit](n))
 	}
-	return a.With(dels...)
+	return omap.With(a, dels...)
 }
 
 // Of is a set of names.
@@ -42,7 +42,7 @@ func Of(list []string) Set {
 	for _, n := range list {
 		puts = append(puts, omap.Put(omap.Name(n), omap.Unit{}))
 	}
-	return Set{}.With(puts...)
+	return omap.With(Set{}, puts...)
 }
 
 // Partition splits a set in two.
@@ -55,5 +55,5 @@ func Partition(set Set, first func(omap.Name) bool) (yes, no Set) {
 			out = append(out, omap.Put(n, omap.Unit{}))
 		}
 	}
-	return Set{}.With(in...), Set{}.With(out...)
+	return omap.With(Set{}, in...), omap.With(Set{}, out...)
 }
