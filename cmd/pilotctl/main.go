@@ -30,6 +30,7 @@ func root() *cobra.Command {
 configuration (problems), whether its proxies are up to date (proxy-status), where the configuration of a proxy comes from,
 or why a proxy does not have it (explain), and waits until a change is in force (wait). It says whether a request is allowed, and
 which rule decides (can-i), which gateway answers a request from outside (explain gateway), and which hosts gateways serve (get).
+From the metrics of proxies it shows requests, errors and latencies per workload (top), and who calls whom (graph).
 It adds proxies to workloads in files (kube-inject). It puts the control plane on a cluster, upgrades and removes it (install, upgrade, uninstall),
 prints what that consists of (manifest), and says whether a cluster is fit for it, and it for the cluster (check).
 For proxies outside Kubernetes it issues tokens (token create), and it writes the files with which a virtual machine joins the mesh
@@ -37,7 +38,7 @@ For proxies outside Kubernetes it issues tokens (token create), and it writes th
 
 Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
-	c.AddCommand(analyzeCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), waitCommand(), registriesCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
+	c.AddCommand(analyzeCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), topCommand(), graphCommand(), waitCommand(), registriesCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
 		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), experimental(), run.Version(run.ReadBuild()))
 	return c
 }

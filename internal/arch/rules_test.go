@@ -90,6 +90,7 @@ var flow = []struct{ pkg, imports string }{
 	{"explain/why", "api api/gateway api/ingress api/kube api/spelling engine/intern engine/omap engine/query engine/store explain/access mesh proxy security/identity state/... view/... xds/authz xds/class xds/envoy xds/resource xds/route"},
 	{"explain/entrance", "api api/gateway api/ingress api/kube engine/omap engine/query engine/store explain/why mesh proxy state/... view/..."},
 	{"explain/patched", "api engine/query explain/why mesh proxy state/... view/... xds/class"},
+	{"explain/flow", ""},
 	{"explain/live", "ads/server api engine/store loop proxy xds/resource"},
 	{"explain/analyze", "api api/kube engine/omap engine/query engine/store explain/entrance explain/patched explain/why mesh source source/object state/... xds/class"},
 	// What queries want, done outside.

@@ -26,6 +26,8 @@ type Telemetry struct {
 	Measuring store.Index[struct{}, api.Key]
 	// Providers are the extension providers of the mesh configuration for logs, traces and metrics, by name in lower case.
 	Providers store.Table[string, *meshconfig.MeshConfig_ExtensionProvider]
+	// builtIn are the providers of the default mesh configuration, which exist also if there is no mesh configuration, by name. They do not change.
+	builtIn map[string]*meshconfig.MeshConfig_ExtensionProvider
 	// Backends lists, under the empty key, the hosts of the services that providers send to.
 	Backends store.Index[struct{}, omap.Name]
 }
@@ -62,6 +64,10 @@ func (s SelectingTelemetry) AppendTo(b []byte) []byte {
 
 func (t *Tables) defineTelemetry(db *store.DB) {
 	s := &t.Telemetry
+	s.builtIn = map[string]*meshconfig.MeshConfig_ExtensionProvider{}
+	for _, p := range api.DefaultMesh().GetExtensionProviders() {
+		s.builtIn[p.GetName()] = p
+	}
 	s.Objects = store.NewTable[api.Key](db, "telemetries", func(a, b *TelemetryObject) bool { return a.Hash == b.Hash && a.Created == b.Created })
 	s.Wide = store.NewIndex(s.Objects, "telemetriesForAll", func(k api.Key, o *TelemetryObject, add func(string, AgeKey)) {
 		if !o.Selection.Targeted && o.Selection.Labels.Empty() {
@@ -121,7 +127,10 @@ const (
 
 // ProviderFor returns the provider with a name, in any case, if it serves a use. found says that there is a provider with this name.
 func (t *Telemetry) ProviderFor(r store.Reader, name string, use TelemetryUse) (p *meshconfig.MeshConfig_ExtensionProvider, found bool) {
-	p, found = t.Providers.Get(r, strings.ToLower(name))
+	name = strings.ToLower(name)
+	if p, found = t.Providers.Get(r, name); !found {
+		p, found = t.builtIn[name], t.builtIn[name] != nil
+	}
 	if is, _ := telemetryUse(p); is != use {
 		return nil, found
 	}
