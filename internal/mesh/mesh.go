@@ -392,6 +392,8 @@ type Endpoint struct {
 	// MeshTLS is true if a proxy of the endpoint accepts mesh TLS.
 	MeshTLS bool
 	Health  Health
+	// Workload is the name of the workload that the pod belongs to, such as a Deployment; empty if the endpoint is no pod.
+	Workload string
 }
 
 // Health is whether an endpoint takes requests.
@@ -410,7 +412,7 @@ const (
 // Equal reports whether all fields are equal.
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Address == o.Address && e.Place == o.Place && e.Weight == o.Weight &&
-		e.ServiceAccount == o.ServiceAccount && e.MeshTLS == o.MeshTLS && e.Health == o.Health && e.OnlyPorts == o.OnlyPorts && e.Labels == o.Labels &&
+		e.ServiceAccount == o.ServiceAccount && e.MeshTLS == o.MeshTLS && e.Health == o.Health && e.OnlyPorts == o.OnlyPorts && e.Labels == o.Labels && e.Workload == o.Workload &&
 		len(e.Ports) == len(o.Ports) && (len(e.Ports) == 0 || maps.Equal(e.Ports, o.Ports))
 }
 

@@ -19,12 +19,13 @@ const latest = "latest"
 // WorkloadIdentity is how metrics and traces name a workload. A name is empty if it is not known.
 type WorkloadIdentity struct{ Workload, App, Version, Service, Revision string }
 
-// IdentityOf returns how metrics and traces name a workload with some labels.
-func IdentityOf(labels Labels) WorkloadIdentity {
+// IdentityOf returns how metrics and traces name a workload with some labels. owner is the name of the object that made its pods, such as a
+// Deployment; empty if there is none. A label with the name of the workload goes before it.
+func IdentityOf(labels Labels, owner string) WorkloadIdentity {
 	value := func(name string) string { v, _ := LabelValue(labels, name); return v }
 	is := WorkloadIdentity{App: cmp.Or(value(appLabel), value(appNameLabel)), Version: cmp.Or(value(versionLabel), value(appVersionLabel))}
-	is.Service = cmp.Or(value(canonicalNameLabel), value(appNameLabel), value(appLabel))
-	is.Workload = cmp.Or(value(workloadNameLabel), is.Service)
+	is.Service = cmp.Or(value(canonicalNameLabel), value(appNameLabel), value(appLabel), owner)
+	is.Workload = cmp.Or(value(workloadNameLabel), owner, is.Service)
 	is.Revision = cmp.Or(value(canonicalRevisionLabel), value(appVersionLabel), value(versionLabel), latest)
 	return is
 }

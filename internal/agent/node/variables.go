@@ -19,7 +19,7 @@ func Variables(n *corev3.Node, environ []string) []string {
 	for name, v := range n.GetMetadata().GetFields()["LABELS"].GetStructValue().GetFields() {
 		labels[name] = v.GetStringValue()
 	}
-	is := mesh.IdentityOf(mesh.LabelsOf(labels))
+	is := mesh.IdentityOf(mesh.LabelsOf(labels), "")
 	list := slices.Clip(environ)
 	for _, v := range []struct{ name, value string }{
 		{envoy.EnvNamespace, text("NAMESPACE")}, {envoy.EnvCluster, text("CLUSTER_ID")}, {envoy.EnvMesh, text("MESH_ID")},

@@ -208,7 +208,7 @@ type Pod struct {
 	HostNetwork bool
 	// NotReady is true if the condition Ready is False.
 	NotReady bool
-	// Owner is the workload that the pod belongs to. No query reads it yet.
+	// Owner is the workload that the pod belongs to. Metrics name it.
 	Owner Workload
 }
 

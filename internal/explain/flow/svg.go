@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -59,7 +60,7 @@ func line(e EdgeFlow, from, to place) string {
 		path = fmt.Sprintf("M%d,%d C%d,%d %d,%d %d,%d", x1, y1, x1, y1+rowGap, x2, y2+rowGap, x2, y2)
 	}
 	return fmt.Sprintf(`<path d="%s" fill="none" stroke="%s" marker-end="url(#end)"/><text x="%d" y="%d" text-anchor="middle" font-size="10" fill="%s">%s</text>`+"\n",
-		path, color, (x1+x2)/2, (y1+y2)/2-5, color, escaped(e.Flow.line()))
+		path, color, (x1+2*x2)/3, (y1+3*y2)/4-5, color, escaped(e.Flow.line()))
 }
 
 // places puts each workload into the column behind its last client, or in front of a circle where the way to it began.
@@ -80,22 +81,32 @@ func (a Answer) places() (places map[Workload]place, width, height int) {
 			break
 		}
 	}
-	all := make([]Workload, 0, len(column))
-	for one := range column {
-		all = append(all, one)
+	columns := map[int][]Workload{}
+	for one, at := range column {
+		columns[at] = append(columns[at], one)
 	}
-	slices.SortFunc(all, func(x, y Workload) int { return cmp.Or(column[x]-column[y], x.Compare(y)) })
 	places = map[Workload]place{}
-	row, last, at := 0, -1, -1
-	for _, one := range all {
-		if column[one] != last { // columns that circles left empty take no room
-			row, last, at = 0, column[one], at+1
+	for i, at := range slices.Sorted(maps.Keys(columns)) { // columns that circles left empty take no room
+		for row, one := range a.ordered(columns[at], places) {
+			places[one] = place{margin + i*(boxWidth+columnGap), margin + row*(boxHeight+rowGap)}
+			width, height = max(width, places[one].x+boxWidth+margin), max(height, places[one].y+boxHeight+rowGap+margin)
 		}
-		places[one] = place{margin + at*(boxWidth+columnGap), margin + row*(boxHeight+rowGap)}
-		row++
-		width, height = max(width, places[one].x+boxWidth+margin), max(height, places[one].y+boxHeight+rowGap+margin)
 	}
 	return places, max(width, 2*margin), max(height, 2*margin)
+}
+
+// ordered sorts the workloads of a column by the mean height of their clients that have a place, so that few edges cross, and then by name.
+func (a Answer) ordered(column []Workload, places map[Workload]place) []Workload {
+	sum, clients := map[Workload]int{}, map[Workload]int{}
+	for _, e := range a.Edges {
+		if at, ok := places[e.From]; ok {
+			sum[e.To] += at.y
+			clients[e.To]++
+		}
+	}
+	mean := func(w Workload) int { return sum[w] / max(clients[w], 1) }
+	slices.SortFunc(column, func(x, y Workload) int { return cmp.Or(mean(x)-mean(y), x.Compare(y)) })
+	return column
 }
 
 func escaped(text string) string {

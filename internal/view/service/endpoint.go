@@ -54,6 +54,7 @@ func newSelectedEndpoint(name string, e mesh.Endpoint) SelectedEndpoint {
 	text(e.Cluster)
 	text(e.Node)
 	text(e.ServiceAccount)
+	text(e.Workload)
 	b = strconv.AppendUint(b, uint64(e.Weight), 10)
 	b = strconv.AppendBool(strconv.AppendBool(b, e.MeshTLS), e.OnlyPorts)
 	b = append(b, byte(e.Health))

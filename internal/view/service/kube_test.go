@@ -262,6 +262,23 @@ func TestLocalityOfPods(t *testing.T) {
 	}
 }
 
+// TestWorkloadOfPods: the endpoint of a pod names the workload that the pod belongs to, and a change of it reaches the endpoint.
+func TestWorkloadOfPods(t *testing.T) {
+	w := meshtest.New(t)
+	w.Observe(values{
+		in("west", kube.KindService, "a"):       selecting(kube.ServicePort{Number: 80}),
+		in("west", kube.KindEndpointSlice, "s"): &kube.Slice{Service: "a", Endpoints: []kube.SliceEndpoint{{Address: "10.10.0.1", Pod: "p"}}},
+	})
+	for _, owner := range []string{"a-v1", "a-v2"} {
+		w.Observe(values{in("west", kube.KindPod, "p"): &kube.Pod{Address: "10.10.0.1", Labels: appA, Owner: kube.Workload{Kind: "Deployment", Name: owner}}})
+		r := w.Graph.Naive()
+		s, _ := w.Queries.Services.Service.Get(r, service.HostView{Host: "a.shop.svc.cluster.local"})
+		if list := w.Queries.Services.Endpoints(r, s, 80); len(list) != 1 || list[0].Workload != owner {
+			t.Errorf("%+v, want %s", list, owner)
+		}
+	}
+}
+
 // TestSamePorts: gateways behind a Service listen at its target ports, unless its label says that they keep the ports of their servers.
 func TestSamePorts(t *testing.T) {
 	for _, same := range []bool{false, true} {

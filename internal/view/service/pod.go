@@ -190,6 +190,7 @@ func (q *Queries) podEndpoint(r *query.Reader, k api.Key, pod *kube.Pod, address
 	mode, _ := mesh.LabelValue(pod.Labels, mesh.TLSModeLabel)
 	return mesh.Endpoint{
 		Address: address, Labels: pod.Labels, ServiceAccount: pod.ServiceAccount, MeshTLS: mode == mesh.TLSModeMesh, Place: q.podPlace(r, k, pod, address),
+		Workload: pod.Owner.Name,
 	}
 }
 
