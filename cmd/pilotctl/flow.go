@@ -125,7 +125,7 @@ func (m meter) follow(ctx context.Context, agents []string, once bool, show func
 	}
 }
 
-// remarks says what is missing from a table.
+// remarks writes why a table is empty, and which agents did not answer.
 func remarks(w io.Writer, a flow.Answer) {
 	if len(a.Edges) == 0 {
 		fmt.Fprintf(w, "No traffic in %.1f s. If there should be some: does the mesh report metrics (defaultProviders: {metrics: [prometheus]})?\n", a.Seconds)

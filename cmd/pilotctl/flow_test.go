@@ -23,7 +23,7 @@ func growing(t *testing.T) string {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// TestFlow: both commands show what happened between two readings, in each form, and say what is wrong with a command line and what to do.
+// TestFlow: both commands show what happened between two readings, in each form, and an invalid command line has an error with the remedy.
 func TestFlow(t *testing.T) {
 	agent := growing(t)
 	for _, c := range []struct{ line, want, fails string }{

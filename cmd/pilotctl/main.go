@@ -30,7 +30,7 @@ func root() *cobra.Command {
 configuration (problems), whether its proxies are up to date (proxy-status), where the configuration of a proxy comes from,
 or why a proxy does not have it (explain), and waits until a change is in force (wait). It says whether a request is allowed, and
 which rule decides (can-i), which gateway answers a request from outside (explain gateway), and which hosts gateways serve (get).
-From the metrics of proxies it shows requests, errors and latencies per workload (top), and who calls whom (graph).
+From the metrics of proxies it shows requests, errors and latencies per workload (top), and which workloads call each other (graph).
 It adds proxies to workloads in files (kube-inject). It puts the control plane on a cluster, upgrades and removes it (install, upgrade, uninstall),
 prints what that consists of (manifest), and says whether a cluster is fit for it, and it for the cluster (check).
 For proxies outside Kubernetes it issues tokens (token create), and it writes the files with which a virtual machine joins the mesh

@@ -1,8 +1,8 @@
-// Package flow answers who calls whom: it turns the metrics that Envoys report (istio_requests_total and its kin) into requests, errors and latencies
+// Package flow answers which workloads call each other: it turns the metrics that Envoys report (istio_requests_total and others) into requests, errors and latencies
 // between workloads.
 //
 // The client's report counts, because it has all labels of both sides. A server's report counts only if the client has not shown who it is: such a
-// client has no proxy, so nobody else reports the request. Counters that went back belong to an Envoy that was started again; they count from zero.
+// client has no proxy, so no other proxy reports the request. Counters that went back belong to an Envoy that was started again; they count from zero.
 //
 // It owns the reading of metrics, from agents' pages and from a Prometheus server, and the forms in which the answer is shown. It keeps nothing.
 // Goroutines: Read starts one per page, and waits for them.
@@ -41,7 +41,7 @@ func (w Workload) Compare(o Workload) int {
 	return cmp.Or(cmp.Compare(w.Namespace, o.Namespace), cmp.Compare(w.Name, o.Name))
 }
 
-// Edge is a pair of workloads of which one calls the other.
+// Edge is a client and a server.
 type Edge struct {
 	From Workload `json:"from"`
 	To   Workload `json:"to"`
@@ -250,7 +250,7 @@ func (c *counts) per(seconds float64) Flow {
 }
 
 // quantile returns the duration that a share of the requests did not exceed, with the requests of a bucket spread evenly. The last bucket has no upper
-// bound; what is in it counts as its lower bound.
+// bound, so its requests count as its lower bound.
 func (c *counts) quantile(share float64) float64 {
 	bounds := make([]float64, 0, len(c.buckets))
 	for b := range c.buckets {

@@ -57,7 +57,7 @@ func sample(t *testing.T, at int, text string) *Sample {
 	return s
 }
 
-// TestForms holds the forms of one answer: 90 + 10 requests in 10 s between shop and reviews-v1, 10 of which failed, and so on.
+// TestForms holds the forms of one answer: between shop and reviews-v1 there are 100 requests in 10 s, and 10 of them fail.
 func TestForms(t *testing.T) {
 	a := Between(sample(t, 0, before), sample(t, 10, after))
 	for name, write := range map[string]func(*strings.Builder) error{
@@ -127,7 +127,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzParse: no page makes the reader panic, and what it reads can be shown.
+// FuzzParse: no page makes the reader panic, and every form can show the samples.
 func FuzzParse(f *testing.F) {
 	f.Add(before)
 	f.Add(after)

@@ -17,7 +17,7 @@ func (a Answer) Top(w io.Writer) error {
 	return t.Flush()
 }
 
-// EdgeTable writes a table of who calls whom.
+// EdgeTable writes a table of the pairs of client and server.
 func (a Answer) EdgeTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "CLIENT\tSERVER\tREQ/S\tERRORS\tP50\tP95\tP99\tCONN/S\tBYTES/S")
