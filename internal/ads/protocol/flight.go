@@ -206,11 +206,14 @@ func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added
 	pinned := func(r *resource.Resource) bool {
 		return slices.ContainsFunc(f.rejected, func(p reject.Pin) bool { return p.In(r) })
 	}
+	asked := f.forced().names
 	var puts []omap.Change[omap.Name, omap.Unit]
 	check := func(r *resource.Resource) {
 		name := omap.Name(r.Name())
 		old, had := former.get(r.Name())
-		if pinned(r) && !former.split || had && old.ContentHash() == r.ContentHash() {
+		// Under a name that the client asks for, the former state has content that the client never had.
+		same := had && old.ContentHash() == r.ContentHash() && !(former.split && asked.Has(name))
+		if pinned(r) && !former.split || same {
 			return
 		}
 		puts = append(puts, omap.Put(name, omap.Unit{}))
