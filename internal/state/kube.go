@@ -41,8 +41,8 @@ type Kube struct {
 	// UnreadyPods has a row for each pod that is not ready. Rows of Pods do not contain readiness, so that only queries that read it
 	// depend on it.
 	UnreadyPods store.Table[api.Key, bool]
-	// PodsWith lists the pods of a namespace with equal labels, and LabelSets lists the sets of labels of its pods by each label in
-	// them. So the memory for a pod does not grow with the number of its labels.
+	// PodsWith lists the pods of a namespace with equal labels, and LabelSets lists the sets of labels of its pods, and of the
+	// pods of all namespaces, by each label in them. So the memory for a pod does not grow with the number of its labels.
 	PodsWith  store.Index[PodLabels, api.Key]
 	LabelSets store.Index[LabelIn, PodLabels]
 
@@ -128,6 +128,7 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.LabelSets = store.NewIndex(k.Pods, "labelSets", func(key api.Key, p *kube.Pod, add func(LabelIn, PodLabels)) {
 		for l := range p.Labels.All() {
 			add(LabelIn{key.Namespace, l}, PodLabels{key.Namespace, p.Labels})
+			add(LabelIn{"", l}, PodLabels{key.Namespace, p.Labels})
 		}
 	})
 	k.Nodes = store.NewTable[api.Key, *kube.Node](db, "nodes", sameValue[*kube.Node])

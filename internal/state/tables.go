@@ -159,7 +159,7 @@ type Tables struct {
 	options Options
 }
 
-// LabelIn is a label of workloads in a namespace.
+// LabelIn is a label of workloads in a namespace, or of the workloads of all namespaces if Namespace is empty.
 type LabelIn struct {
 	Namespace string
 	Label     mesh.Label
@@ -255,6 +255,7 @@ func (t *Tables) defineServices(db *store.DB) {
 	t.InlineByLabel = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
 		for _, label := range e.Labels() {
 			add(LabelIn{k.Namespace, label}, k)
+			add(LabelIn{"", label}, k)
 		}
 	})
 	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
@@ -269,6 +270,7 @@ func (t *Tables) defineServices(db *store.DB) {
 	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(LabelIn, api.Key)) {
 		for label := range e.Labels.All() {
 			add(LabelIn{k.Namespace, label}, k)
+			add(LabelIn{"", label}, k)
 		}
 	})
 }

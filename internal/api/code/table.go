@@ -39,7 +39,7 @@ func hosts() []Entry {
 	return []Entry{
 		{"port-reserved", Error, "A service has a port that the proxy uses itself, so the service cannot be reached there.", "Choose another port."},
 		{"selector-no-endpoint", Warning, "The workloadSelector of a ServiceEntry selects nothing at present: the service has no endpoints.", "Correct the labels, or create the WorkloadEntries."},
-		{"selector-no-workload", Warning, "A selector selects no known workload: no endpoint has the labels and no such proxy is connected. The object has no effect.", "Correct the labels, or start the workload."},
+		{"selector-no-workload", Warning, "A selector selects no known workload: no endpoint has the labels and no such proxy is connected. The object has no effect, and a Gateway is served by nothing.", "Correct the labels, or start the workload."},
 		{"workload-not-selected", Warning, "No ServiceEntry selects a WorkloadEntry, so nothing is sent to it.", "Give it the labels of a workloadSelector."},
 		{"host-declared-twice", Warning, "Another object declares the same host and goes before this one.", "Give the host another name, or remove one of the declarations."},
 		{"host-name-taken", Warning, "A name by which the host can be called belongs to another object for some clients.", "Call the host by its full name, or give it another one."},
@@ -59,7 +59,7 @@ func routes() []Entry {
 		{"route-not-exported", Either, "A destination names a host that the namespace of the object does not see: what is sent there from there fails.", "Add the namespace to exportTo of the service."},
 		{"route-no-port", Either, "A destination names a port that its service does not have: what is sent there fails.", "Write one of the ports that the message lists."},
 		{"route-no-subset", Either, "A destination names a subset that no DestinationRule declares: what is sent there fails.", "Write one of the subsets that the message lists, or add it to a DestinationRule."},
-		{"route-overruled", Warning, "Another VirtualService has routes for the host and goes first: for ports and callers of both, only those count.", "Merge the two, or remove one."},
+		{"route-overruled", Warning, "Another VirtualService has routes for the host, or a rule for the same connections to gateways, and goes first: for ports and callers of both, only those count.", "Merge the two, or remove one."},
 		{"route-host-no-service", Warning, "A VirtualService is for a host that no object declares: its HTTP rules count on port 80 only.", "Correct the host, or declare it with a ServiceEntry."},
 		{"route-wrong-protocol", Warning, "Rules or matches are for a protocol that no port of the hosts speaks: they do nothing.", "Declare the protocol of the port, or write rules of the other kind."},
 		{"match-no-port", Warning, "A match is for a port that no service of the hosts has: it never applies.", "Write one of the ports that the message lists."},

@@ -112,3 +112,24 @@ func TestNetworks(t *testing.T) {
 	a.Networks("bad.yaml", []byte("networks: {west: {gateways: [{address: 10.0.0.1, port: 70000}]}}\n"))
 	want(t, a.Problems(), "bad.yaml:1: error: MeshNetworks: networks[west].gateways[0].port:")
 }
+
+// TestGatewaySelector: a Gateway is served by a workload of any namespace, also one that is a template in a file.
+func TestGatewaySelector(t *testing.T) {
+	const gateway = `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: shop}
+spec: {selector: {istio: front}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]}
+`
+	const deployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: front, namespace: edge}
+spec:
+  selector: {matchLabels: {istio: front}}
+  template: {metadata: {labels: {istio: front}}, spec: {containers: [{name: istio-proxy, image: auto}]}}
+`
+	a := analyze.New()
+	a.File("gateway.yaml", []byte(gateway))
+	want(t, a.AllProblems("mesh.local"), "gateway.yaml:4: warning: Gateway shop/front: spec.selector: no workload is known that has the labels istio=front")
+	a.File("front.yaml", []byte(deployment))
+	want(t, a.AllProblems("mesh.local"))
+}

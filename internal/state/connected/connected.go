@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rejection"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
@@ -24,6 +25,8 @@ type Rows struct {
 	// ProxiesIn lists the connected proxies of a namespace, and AllProxies, under the empty key, all of them.
 	ProxiesIn  store.Index[string, omap.Name]
 	AllProxies store.Index[struct{}, omap.Name]
+	// RoutersWith lists the connected gateways by each of their labels, and all of them under the empty label.
+	RoutersWith store.Index[mesh.Label, omap.Name]
 
 	// Shared are the node ids that connected proxies at several addresses have, with the number of these addresses. SharedIDs lists them
 	// under the empty key.

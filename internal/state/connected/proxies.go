@@ -4,6 +4,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
@@ -31,6 +32,15 @@ func (t *Rows) defineProxies(db *store.DB) {
 	})
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))
+	})
+	t.RoutersWith = store.NewIndex(t.Proxies, "routersWith", func(id string, p *proxy.Proxy, add func(mesh.Label, omap.Name)) {
+		if p.Role != proxy.Router {
+			return
+		}
+		add(mesh.Label{}, omap.Name(id))
+		for l := range p.Labels.All() {
+			add(l, omap.Name(id))
+		}
 	})
 	t.Shared = store.NewTable[string, int](db, "shared", func(a, b int) bool { return a == b })
 	t.SharedIDs = store.NewIndex(t.Shared, "sharedIDs", func(id string, _ int, add func(struct{}, omap.Name)) {

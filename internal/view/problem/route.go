@@ -19,6 +19,7 @@ func (f *findings) virtualService() {
 		}
 	}
 	f.missingGateways()
+	f.lostRules()
 	vs, ok := f.q.tables.VirtualServices.Get(f.r, f.key)
 	switch {
 	case !ok:

@@ -149,17 +149,35 @@ func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[
 		return true
 	}
 	for _, having := range []store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
-		lacking := func(l mesh.Label) bool {
-			return having.Group(r, state.LabelIn{Namespace: namespace, Label: l}).Len() == 0
-		}
-		if !slices.ContainsFunc(mesh.SortedLabels(labels), lacking) {
+		if eachLabelIn(r, having, namespace, labels) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasPod reports whether some pod of a namespace has all labels of a selector.
+// MayHaveWorkloadAnywhere reports whether some namespace may have a workload with all of the labels. Endpoints that a ServiceEntry lists
+// in such numbers that their labels are not known count for the namespace of the asking object only.
+func (q *Queries) MayHaveWorkloadAnywhere(r *query.Reader, namespace string, labels map[string]string) bool {
+	if q.MayHaveWorkload(r, namespace, labels) || q.hasPod(r, "", labels) {
+		return true
+	}
+	for _, having := range []store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
+		if eachLabelIn(r, having, "", labels) {
+			return true
+		}
+	}
+	return false
+}
+
+// eachLabelIn reports whether an index lists objects of a namespace, or of all if it is empty, for each of the labels.
+func eachLabelIn(r *query.Reader, having store.Index[state.LabelIn, api.Key], namespace string, labels map[string]string) bool {
+	return !slices.ContainsFunc(mesh.SortedLabels(labels), func(l mesh.Label) bool {
+		return having.Group(r, state.LabelIn{Namespace: namespace, Label: l}).Len() == 0
+	})
+}
+
+// hasPod reports whether some pod of a namespace, or of any if it is empty, has all labels of a selector.
 func (q *Queries) hasPod(r *query.Reader, namespace string, selector map[string]string) bool {
 	labels := mesh.SortedLabels(selector)
 	if len(labels) == 0 {
