@@ -26,6 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/controller/entries"
 	"github.com/pilotmesh/pilot/internal/controller/ingress"
 	"github.com/pilotmesh/pilot/internal/controller/keys"
+	"github.com/pilotmesh/pilot/internal/controller/names"
 	"github.com/pilotmesh/pilot/internal/controller/permission"
 	"github.com/pilotmesh/pilot/internal/controller/status"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -65,7 +66,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	// Metrics, log and pages.
 	build, pages := run.ReadBuild(), (*admin.Pages)(nil)
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(fieldsIn(sources)), new(admin.Readiness)
-	committed, changed, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1) // each has one receiver
+	committed, changed, asked, named := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1) // each has one receiver
 	logStart(log, s, build)
 	secure, err := newSecure(s, access, metrics, logging.For(log, logCA))
 	if err != nil {
@@ -76,7 +77,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		commits.Observe(c)
 		visits.Committed(uint64(c.Revision))
 		logCommit(logging.For(log, logConfig), c)
-		notify(committed, changed, asked)
+		notify(committed, changed, asked, named)
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -97,7 +98,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	for _, one := range sources {
 		addSource(g, one, share(metrics.Counting(running)), ready)
 	}
-	addKeyFetcher(g, s, running, changed, logging.For(log, logKeys))
+	addLookups(g, s, running, changed, named, log)
 	if err := addPermissions(g, s, access, sources, running, asked, logging.For(log, logKeys)); err != nil {
 		return nil, err
 	}
@@ -129,6 +130,12 @@ func notify(receivers ...chan<- struct{}) {
 	}
 }
 
+// addLookups adds the actors that get what the configuration names outside of the mesh. The channels deliver after commits.
+func addLookups(g *run.Group, s *config.Settings, running *loop.Loop, changed, named <-chan struct{}, log *slog.Logger) {
+	addKeyFetcher(g, s, running, changed, logging.For(log, logKeys))
+	addResolver(g, s, running, named, logging.For(log, logConfig))
+}
+
 // addKeyFetcher adds the actor that fetches the keys of issuers of tokens. Without a cluster, local addresses are allowed, because the
 // author of the files owns the host. changed delivers after commits.
 func addKeyFetcher(g *run.Group, s *config.Settings, running *loop.Loop, changed <-chan struct{}, log *slog.Logger) {
@@ -136,6 +143,16 @@ func addKeyFetcher(g *run.Group, s *config.Settings, running *loop.Loop, changed
 	fetcher := &keys.Fetcher{Mesh: running, Changed: changed, Sink: running, Client: client, Refresh: s.KeyRefresh, Log: log}
 	g.Add(run.Actor{Name: "key sets", Run: func(ctx context.Context) error {
 		fetcher.Run(ctx)
+		return nil
+	}})
+}
+
+// addResolver adds the actor that looks up the host names of gateways into networks. named delivers after commits.
+func addResolver(g *run.Group, s *config.Settings, running *loop.Loop, named <-chan struct{}, log *slog.Logger) {
+	client := &names.Client{Servers: names.HostServers, Loopback: !s.Kubernetes()}
+	resolver := &names.Resolver{Mesh: running, Changed: named, Sink: running, Client: client, Log: log}
+	g.Add(run.Actor{Name: names.Name, Run: func(ctx context.Context) error {
+		resolver.Run(ctx)
 		return nil
 	}})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -23,8 +24,13 @@ type Networks struct {
 	Spec store.Table[struct{}, *meshconfig.MeshNetworks]
 	// Members map endpoints without a network label to their network.
 	Members store.Table[struct{}, *NetworkMembers]
-	// Gateways are the gateways that the mesh networks name, by network.
+	// Gateways are the gateways that the mesh networks name, by network, and Named lists, under the empty key, the networks with such
+	// gateways. Labelled lists, under the empty key, the Services that lead into some network, as their label says.
 	Gateways store.Table[string, []NetworkGateway]
+	Named    store.Index[struct{}, omap.Name]
+	Labelled store.Index[struct{}, api.Key]
+	// Resolved are the host names of gateways that were looked up in the DNS. A name without a row is not looked up yet.
+	Resolved store.Table[string, Resolution]
 	// LabelledFor lists the Services that lead into a network, as their label says. At lists, by host, Services with addresses that other
 	// networks reach.
 	LabelledFor store.Index[string, api.Key]
@@ -88,10 +94,19 @@ func (t *Tables) defineNetworks(db *store.DB) {
 	n.Spec = store.NewTable[struct{}, *meshconfig.MeshNetworks](db, "meshNetworks", func(a, b *meshconfig.MeshNetworks) bool { return proto.Equal(a, b) })
 	n.Members = store.NewTable[struct{}, *NetworkMembers](db, "networkMembers", (*NetworkMembers).equal)
 	n.Gateways = store.NewTable[string, []NetworkGateway](db, "networkGateways", slices.Equal[[]NetworkGateway])
+	n.Named = store.NewIndex(n.Gateways, "namedNetworks", func(network string, _ []NetworkGateway, add func(struct{}, omap.Name)) {
+		add(struct{}{}, omap.Name(network))
+	})
+	n.Resolved = store.NewTable[string, Resolution](db, "resolvedGateways", same[Resolution])
 	n.Entrances = store.NewTable[api.Key, kube.Entrance](db, "entrances", same[kube.Entrance])
 	n.LabelledFor = store.NewIndex(n.Entrances, "entrancesFor", func(k api.Key, e kube.Entrance, add func(string, api.Key)) {
 		if e.Network != "" {
 			add(e.Network, k)
+		}
+	})
+	n.Labelled = store.NewIndex(n.Entrances, "labelledEntrances", func(k api.Key, e kube.Entrance, add func(struct{}, api.Key)) {
+		if e.Network != "" {
+			add(struct{}{}, k)
 		}
 	})
 	n.At = store.NewIndex(n.Entrances, "entrancesAt", func(k api.Key, _ kube.Entrance, add func(string, api.Key)) {

@@ -48,6 +48,7 @@ func hosts() []Entry {
 		{"sidecar-overruled", Warning, "Another Sidecar of the namespace goes before this one, which is not used.", "Remove one, or give it a workloadSelector."},
 		{"sidecar-no-host", Warning, "A Sidecar imports a host that no object declares.", "Correct the host, or remove the import."},
 		{"sidecar-no-namespace", Warning, "A Sidecar imports from a namespace that declares nothing for it to see.", "Correct the namespace, or remove the import."},
+		{"network-gateway-unresolved", Warning, "The host name of a gateway into a network cannot be resolved. The addresses of the last good answer stay in use.", "Correct the name, or make the DNS of the control plane resolve it."},
 		{"limit-exceeded", Warning, "There are more parts than are looked at; the rest has no effect.", "Make fewer, or split the object."},
 	}
 }

@@ -47,7 +47,6 @@ func (c *checker) network(at *document.Path, n *meshconfig.Network) {
 		case *meshconfig.Network_IstioNetworkGateway_Address:
 			if !syntax.IsIP(is.Address) {
 				c.rule(at.Field("address"), syntax.FQDN(is.Address))
-				c.warn(at.Field("address"), "is a name, and names of gateways are not resolved yet, so nobody is sent through this one; write its IP address")
 			}
 		default:
 			c.fail(at, "say where the gateway is: address or registryServiceName")

@@ -113,6 +113,13 @@ func TestNetworks(t *testing.T) {
 	want(t, a.Problems(), "bad.yaml:1: error: MeshNetworks: networks[west].gateways[0].port:")
 }
 
+// TestGatewayNames: nothing looks up the host name of a gateway into a network here, so it has no problem.
+func TestGatewayNames(t *testing.T) {
+	a := analyze.New()
+	a.Networks("networks.yaml", []byte("networks: {west: {endpoints: [{fromRegistry: west}], gateways: [{address: gw.example.com, port: 15443}]}}\n"))
+	want(t, a.AllProblems("mesh.local"))
+}
+
 // TestGatewaySelector: a Gateway is served by a workload of any namespace, also one that is a template in a file.
 func TestGatewaySelector(t *testing.T) {
 	const gateway = `apiVersion: networking.istio.io/v1

@@ -84,6 +84,9 @@ func (o Options) check(address string) error {
 // Blocked reports whether clients without options of their own do not connect to an address.
 func Blocked(ip netip.Addr) bool { return Options{}.checkIP(ip) != nil }
 
+// Blocks reports whether clients do not connect to an address.
+func (o Options) Blocks(ip netip.Addr) bool { return o.checkIP(ip) != nil }
+
 func (o Options) checkIP(at netip.Addr) error {
 	for _, ip := range readings(at.Unmap().WithZone("")) {
 		if !ip.IsValid() || ip.IsLoopback() && !o.Loopback || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() ||

@@ -43,6 +43,8 @@ type Queries struct {
 	members query.Collection[service.All, api.Problem]
 	// registered are the problems of services of registries.
 	registered query.Collection[service.All, api.Problem]
+	// networks are the problems of gateways into networks.
+	networks query.Query[service.All, state.Problems]
 	// All returns the problems of all objects and sources, as a list of sets.
 	All query.Query[service.All, []state.Problems]
 }
@@ -62,6 +64,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.registered = query.Each(g, "registeredChecks", func(r *query.Reader, _ service.All) omap.Map[api.Key, omap.Unit] {
 		return t.Registries.All.Group(r, struct{}{})
 	}, query.Define(g, "registeredCheck", same, q.checkRegistered), func(_ service.All, k api.Key) api.Key { return k })
+	q.networks = query.Define(g, "networkChecks", state.Problems.Equal, q.checkNetworks)
 	sameSets := func(a, b []state.Problems) bool {
 		return slices.EqualFunc(a, b, state.Problems.Equal)
 	}
@@ -81,7 +84,8 @@ func (q *Queries) all(r *query.Reader, _ service.All) ([]state.Problems, bool) {
 	for _, kind := range api.Kinds() {
 		sets = append(sets, q.checked.Get(r, kind.Name))
 	}
-	return append(sets, q.members.Get(r, service.All{}), q.registered.Get(r, service.All{})), true
+	networks, _ := q.networks.Get(r, service.All{})
+	return append(sets, q.members.Get(r, service.All{}), q.registered.Get(r, service.All{}), networks), true
 }
 
 // findings are the problems of one object.

@@ -63,7 +63,7 @@ func (q *Queries) defineClients(g *query.Graph) {
 		if k.Client.Cluster != "" {
 			hosts = union(hosts, q.clusterLocalAmong(r, k.Set))
 		}
-		if k.Client.Network != "" || !k.Client.Networks.Empty() { // any endpoint may be there, or elsewhere
+		if k.Client.Network != "" || !k.Client.Networks.Empty() || k.Client.IPv6 && q.services.MixedGateways(r) { // any endpoint may be there, or elsewhere
 			hosts = union(hosts, q.Hosts(r, k.Set))
 		}
 		return union(hosts, q.hostsOfSelectingRules(r, k)), true
@@ -91,7 +91,7 @@ func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
 	if c.Cluster != "" {
 		sets = append(sets, q.tables.Hosts.ClusterLocal.Group(r, ""))
 	}
-	if c.Network != "" || !c.Networks.Empty() { // any endpoint may be there, or elsewhere
+	if c.Network != "" || !c.Networks.Empty() || c.IPv6 && q.services.MixedGateways(r) { // any endpoint may be there, or elsewhere
 		sets = append(sets, q.services.PublicHosts(r))
 	}
 	return union(sets...)

@@ -2,8 +2,10 @@ package service
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
@@ -27,16 +29,17 @@ func (g Gateway) compare(o Gateway) int {
 
 func (q *Queries) defineNetworks(g *query.Graph) {
 	q.gateways = query.Define(g, "networkGateways", slices.Equal[[]Gateway], func(r *query.Reader, network string) ([]Gateway, bool) {
-		list := q.findGateways(r, network)
-		return list, len(list) > 0
+		return q.findGateways(r, network)
 	})
+	q.mixedGateways = query.Define(g, "mixedGateways", func(a, b bool) bool { return a == b }, q.findMixedGateways)
+	q.gatewayNames = query.Define(g, "gatewayHostNames", slices.Equal[[]GatewayName], q.findGatewayNames)
 	q.hasGateways = query.Define(g, "hasGateways", func(a, b bool) bool { return a == b }, func(r *query.Reader, network string) (bool, bool) {
 		_, ok := q.gateways.Get(r, network)
 		return ok, true
 	})
 }
 
-// HasGateways reports whether gateways lead into a network.
+// HasGateways reports whether gateways lead into a network. They may have no address yet, because their names are not resolved.
 func (q *Queries) HasGateways(r *query.Reader, network string) bool {
 	ok, _ := q.hasGateways.Get(r, network)
 	return ok
@@ -60,13 +63,58 @@ func (q *Queries) Gateways(r *query.Reader, network, cluster string) []Gateway {
 	return all
 }
 
-// findGateways collects the gateways that the mesh networks name, and the Services with the label of the network.
-func (q *Queries) findGateways(r *query.Reader, network string) []Gateway {
-	var list []Gateway
+// GatewaysFor are the gateways to endpoints of a network in a cluster that a client uses: where there are gateways of both versions of IP, the
+// ones of IPv6 if the client has no other addresses, and else the ones of IPv4.
+func (q *Queries) GatewaysFor(r *query.Reader, network, cluster string, ipv6 bool) []Gateway {
+	list := q.Gateways(r, network, cluster)
+	if !mixed(list) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(g Gateway) bool { return g.isIPv6() != ipv6 })
+}
+
+func (g Gateway) isIPv6() bool { return strings.Contains(g.Address, ":") }
+
+// mixed reports whether gateways have addresses of both versions of IP.
+func mixed(list []Gateway) bool {
+	return slices.ContainsFunc(list, Gateway.isIPv6) && slices.ContainsFunc(list, func(g Gateway) bool { return !g.isIPv6() })
+}
+
+// MixedGateways reports whether some network has gateways of both versions of IP, so that endpoints may differ by the addresses of clients.
+func (q *Queries) MixedGateways(r *query.Reader) bool {
+	is, _ := q.mixedGateways.Get(r, All{})
+	return is
+}
+
+func (q *Queries) findMixedGateways(r *query.Reader, _ All) (is, ok bool) {
+	check := func(network string) {
+		list, _ := q.gateways.Get(r, network)
+		is = is || mixed(list)
+	}
+	for network := range q.tables.Networks.Named.Group(r, struct{}{}).All() {
+		check(string(network))
+	}
+	for k := range q.tables.Networks.Labelled.Group(r, struct{}{}).All() {
+		e, _ := q.tables.Networks.Entrances.Get(r, k)
+		check(e.Network)
+	}
+	return is, true
+}
+
+// findGateways collects the gateways that the mesh networks name, and the Services with the label of the network. ok is false if there are
+// none.
+func (q *Queries) findGateways(r *query.Reader, network string) (list []Gateway, ok bool) {
 	add := func(cluster, address string, port uint32) {
-		// Names of load balancers are not resolved. One would make Envoy refuse all endpoints of a cluster.
 		if _, err := netip.ParseAddr(address); err == nil {
 			list = append(list, Gateway{cluster, address, cmp.Or(port, gatewayPort)})
+			return
+		}
+		// A name would make Envoy refuse all endpoints of a cluster. Until it is resolved, nothing is sent into the network: the addresses of
+		// its endpoints may belong to others here.
+		ok = true
+		is, _ := q.tables.Networks.Resolved.Get(r, gatewayName(address))
+		for ip := range is.Addresses.All() {
+			list = append(list, Gateway{cluster, ip, cmp.Or(port, gatewayPort)})
 		}
 	}
 	through := func(k api.Key, e kube.Entrance, port uint32) {
@@ -96,7 +144,61 @@ func (q *Queries) findGateways(r *query.Reader, network string) []Gateway {
 		through(k, e, e.Port)
 	}
 	slices.SortFunc(list, Gateway.compare)
-	return slices.Compact(list)
+	return slices.Compact(list), ok || len(list) > 0
+}
+
+// GatewayName is the host name of a gateway into a network, which is to be resolved.
+type GatewayName struct {
+	// Host is in lower case and has no dot at the end.
+	Host string
+	// Object is the Service whose load balancer has the name; zero if the mesh networks name it. Field is the field with the name.
+	Object api.Key
+	Field  string
+}
+
+// gatewayName is the form of a host name under which its addresses are kept.
+func gatewayName(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
+
+// GatewayNames returns the host names of gateways, sorted by field.
+func (q *Queries) GatewayNames(r *query.Reader) []GatewayName {
+	list, _ := q.gatewayNames.Get(r, All{})
+	return list
+}
+
+func (q *Queries) findGatewayNames(r *query.Reader, _ All) (list []GatewayName, ok bool) {
+	add := func(k api.Key, field, address string) {
+		if _, err := netip.ParseAddr(address); err != nil && address != "" {
+			list = append(list, GatewayName{gatewayName(address), k, field})
+		}
+	}
+	through := func(k api.Key) {
+		e, _ := q.tables.Networks.Entrances.Get(r, k)
+		if e.ByNode {
+			return
+		}
+		for address := range e.Addresses.All() {
+			add(k, "status.loadBalancer.ingress", address)
+		}
+	}
+	for network := range q.tables.Networks.Named.Group(r, struct{}{}).All() {
+		named, _ := q.tables.Networks.Gateways.Get(r, string(network))
+		for i, g := range named {
+			if g.Address != "" {
+				add(api.Key{}, fmt.Sprintf("networks[%s].gateways[%d].address", network, i), g.Address)
+				continue
+			}
+			for k := range q.tables.Networks.At.Group(r, g.Service).All() {
+				through(k)
+			}
+		}
+	}
+	for k := range q.tables.Networks.Labelled.Group(r, struct{}{}).All() {
+		through(k)
+	}
+	slices.SortFunc(list, func(a, b GatewayName) int {
+		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Host, b.Host))
+	})
+	return slices.Compact(list), true
 }
 
 // nodes returns the external addresses of the nodes of a cluster with some labels.

@@ -179,6 +179,10 @@ type Queries struct {
 	// gateways are the gateways into a network; hasGateways reports whether there are any.
 	gateways    query.Query[string, []Gateway]
 	hasGateways query.Query[string, bool]
+	// mixedGateways reports whether gateways have addresses of both versions of IP.
+	mixedGateways query.Query[All, bool]
+	// gatewayNames are the host names of all gateways into networks.
+	gatewayNames query.Query[All, []GatewayName]
 	// Workload describes a workload by the services that have an endpoint at its addresses.
 	Workload query.Query[Workload, WorkloadDescription]
 	// Footprints has the footprint of every host of the base view.

@@ -23,20 +23,21 @@ type farEndpoint struct {
 	gateways []service.Gateway
 }
 
-// dependsOnClient reports whether the endpoints of a host may depend on a client. A network matters to hosts with an endpoint there, and a
-// choice of networks to hosts with an endpoint in another one.
+// dependsOnClient reports whether the endpoints of a host may depend on a client. A network matters to hosts with an endpoint there, a
+// choice of networks to hosts with an endpoint in another one, and the version of IP to hosts with an endpoint behind gateways of both.
 func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
-	if at.Client != (traffic.Client{Network: at.Network, Networks: at.Networks}) {
+	if at.Client != (traffic.Client{Network: at.Network, Networks: at.Networks, IPv6: at.IPv6}) {
 		return true
 	}
 	s, ok := q.services.Service.Get(r, at.HostView)
-	if !ok {
-		return false
+	if !ok || at.IPv6 && s.ResolvesNames() {
+		return ok
 	}
+	byVersion := at.IPv6 && q.services.MixedGateways(r)
 	networkOf := q.services.Networks(r)
 	for _, p := range s.Ports {
 		for _, e := range q.services.Endpoints(r, s, p.Number) {
-			if there := networkOf(e.Endpoint); there != "" && (there == at.Network || !wanted(at.Client, there)) {
+			if there := networkOf(e.Endpoint); there != "" && (byVersion || there == at.Network || !wanted(at.Client, there)) {
 				return true
 			}
 		}
@@ -63,9 +64,9 @@ func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.Por
 		if there == "" || there == c.Network {
 			return !e.Dialable()
 		}
-		gateways := q.services.Gateways(r, there, e.Cluster)
+		gateways := q.services.GatewaysFor(r, there, e.Cluster, c.IPv6)
 		if len(gateways) == 0 {
-			return !e.Dialable()
+			return !e.Dialable() || q.services.HasGateways(r, there)
 		}
 		if !e.TakesMeshTLS() || s.External || e.Health != mesh.Healthy {
 			return true
