@@ -35,6 +35,8 @@ type Secret struct {
 	// brokenPair and brokenRoots are true if the Secret has such a part, and it cannot be used.
 	brokenPair, brokenRoots bool
 	expires                 time.Time
+	// expired is true if the certificate had expired when it was read.
+	expired bool
 }
 
 const hidden = "(a secret, not shown)"
@@ -125,6 +127,7 @@ func (s *Secret) parsePair(entries map[string][]byte) []Flaw {
 	}
 	s.chain, s.key, s.expires = chain, private, leaf.NotAfter
 	if remark := Expired(leaf); remark != "" {
+		s.expired = true
 		return []Flaw{{Entries: names[:1], Reason: remark}}
 	}
 	return nil
@@ -169,14 +172,15 @@ func OfRoots(entry string) bool {
 	return false
 }
 
-// Or returns the Secret with each part that cannot be used replaced by the same part of an older version, which may be nil.
+// Or returns the Secret with each part that cannot be used replaced by the same part of an older version, which may be nil. An expired
+// certificate is replaced by one that has not expired.
 func (s *Secret) Or(last *Secret) *Secret {
-	if last == nil || !s.brokenPair && !s.brokenRoots {
+	if last == nil || !s.brokenPair && !s.brokenRoots && !s.expired {
 		return s
 	}
 	out := *s
-	if s.brokenPair && last.chain != nil {
-		out.chain, out.key, out.expires = last.chain, last.key, last.expires
+	if last.chain != nil && (s.brokenPair || s.expired && time.Now().Before(last.expires)) {
+		out.chain, out.key, out.expires, out.expired = last.chain, last.key, last.expires, last.expired
 	}
 	if s.brokenRoots && last.roots != nil {
 		out.roots, out.crl = last.roots, last.crl

@@ -98,6 +98,7 @@ func TestParse(t *testing.T) {
 		{"certificate as revocation list", map[string]string{"ca.crt": a.cert, "ca.crl": a.cert}, "", "", "", "[ca.crl]: a block of another type is no revocation list"},
 		{"revocation list alone", map[string]string{"ca.crl": a.crl}, "", "", "", "[ca.crt]: it is missing or empty"},
 		{"expired", map[string]string{"tls.crt": old.cert, "tls.key": old.key}, old.cert, "", "", "[tls.crt]: the certificate has expired"},
+		{"roots with one bad block", map[string]string{"ca.crt": a.cert + block(certificateBlock, []byte("x")) + b.cert}, "", a.cert + b.cert, "", "[ca.crt]: 1 of its 3 PEM blocks are not used"},
 		{"key among roots", map[string]string{"ca.crt": a.cert + a.key}, "", a.cert, "", "[ca.crt]: 1 of its 2 PEM blocks are not used"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,6 +140,18 @@ func TestOr(t *testing.T) {
 	roots, _, _ := kept.Roots()
 	if string(chain) != a.cert || string(key) != a.key || string(roots) != b.cert {
 		t.Errorf("the broken pair is not the last one, or the good roots are not the new ones:\n%s%s", chain, roots)
+	}
+	old := newMaterial(t, "old", time.Now().Add(-time.Hour))
+	expired, _ := Parse(bytesOf(map[string]string{"tls.crt": old.cert, "tls.key": old.key, "ca.crt": b.cert}))
+	kept = expired.Or(last)
+	chain, key, _ = kept.Pair()
+	roots, _, _ = kept.Roots()
+	if string(chain) != a.cert || string(key) != a.key || string(roots) != b.cert || !kept.Expires().Equal(last.Expires()) {
+		t.Errorf("an expired certificate replaces one that is valid, or keeps the new roots away:\n%s%s", chain, roots)
+	}
+	older, _ := Parse(bytesOf(map[string]string{"tls.crt": old.cert, "tls.key": old.key}))
+	if chain, _, _ := expired.Or(older).Pair(); string(chain) != old.cert {
+		t.Error("of two expired certificates the new one does not count")
 	}
 	removed, _ := Parse(bytesOf(map[string]string{"tls.crt": a.cert, "tls.key": a.key}))
 	if _, _, ok := removed.Or(last).Roots(); ok {
