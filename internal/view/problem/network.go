@@ -27,7 +27,7 @@ func (q *Queries) checkNetworks(r *query.Reader, _ service.All) (set state.Probl
 			Code: "network-gateway-unresolved", Severity: api.Warning, Object: cmp.Or(name.Object, api.Key{Kind: "MeshNetworks"}), Field: name.Field,
 			Reason: fmt.Sprintf("the host name %q of a gateway cannot be resolved: %s; %s; correct the name, or make the DNS of the control plane resolve it", name.Host, is.Failure, outcome),
 		}
-		set = set.With(omap.Put(omap.Name(p.OutputName()), p))
+		set = omap.With(set, omap.Put(omap.Name(p.OutputName()), p))
 	}
 	return set, true
 }
