@@ -132,7 +132,7 @@ func (w *webhooks) build() {
 	if err == nil {
 		i, err = inject.New(inject.Config{
 			Mesh: w.mesh, ProxyConfigs: w.proxyConfigs, Values: *w.values, Revision: w.revision(), NativeSidecars: native,
-			Compliance: string(w.settings.CA.Compliance), OpenShift: w.settings.Injection.OpenShift, Tag: run.ReadBuild().Version,
+			Compliance: string(w.settings.CA.Compliance), OpenShift: w.settings.Injection.OpenShift, Tag: run.ReadBuild().ImageTag(),
 		})
 	}
 	if err != nil {

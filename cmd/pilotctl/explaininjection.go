@@ -107,7 +107,7 @@ func (f *explainInjectionFlags) pod(ctx context.Context, what string) ([]inject.
 	if err != nil {
 		return nil, fmt.Errorf("the values of the cluster: %w", err)
 	}
-	injector, err := inject.New(inject.Config{Mesh: mesh, Values: values, Revision: cmp.Or(f.revision, values.Revision), Tag: run.ReadBuild().Version})
+	injector, err := inject.New(inject.Config{Mesh: mesh, Values: values, Revision: cmp.Or(f.revision, values.Revision), Tag: run.ReadBuild().ImageTag()})
 	if err != nil {
 		return nil, err
 	}

@@ -154,7 +154,7 @@ func (f *injectFlags) injector(warnings io.Writer) (*inject.Injector, *inject.Na
 	if c.NativeSidecars, err = inject.NativeSidecars(setting, nil); err != nil {
 		return nil, nil, err
 	}
-	c.Compliance, c.OpenShift, c.Tag = os.Getenv("COMPLIANCE_POLICY"), os.Getenv("PLATFORM") == "openshift", run.ReadBuild().Version
+	c.Compliance, c.OpenShift, c.Tag = os.Getenv("COMPLIANCE_POLICY"), os.Getenv("PLATFORM") == "openshift", run.ReadBuild().ImageTag()
 	namespace, err := f.namespace()
 	if err != nil {
 		return nil, nil, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,12 +80,8 @@ func (f *valueFlags) read(stdin io.Reader, revision string) (map[string]any, err
 
 // plan returns the installation with values.
 func (f *valueFlags) plan(namespace string, values map[string]any) install.Plan {
-	build := run.ReadBuild().Version
-	p := install.Plan{Namespace: namespace, Version: build, Values: values, SkipDefinitions: f.skipCRDs}
-	if regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(build) {
-		p.Image = build[1:]
-	}
-	return p
+	build := run.ReadBuild()
+	return install.Plan{Namespace: namespace, Version: build.Version, Image: build.ImageTag(), Values: values, SkipDefinitions: f.skipCRDs}
 }
 
 func manifestCommand() *cobra.Command {

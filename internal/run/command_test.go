@@ -57,3 +57,15 @@ func TestVersion(t *testing.T) {
 		t.Error("the build does not know its Go")
 	}
 }
+
+// TestImageTag: only a release has images, under its version without the v.
+func TestImageTag(t *testing.T) {
+	for version, tag := range map[string]string{
+		"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3-rc.1", "devel": "", "v1.2": "", "v1.2.3+dirty": "",
+		"v0.0.0-20261126120000-0123456789ab": "", "v1.2.4-0.20261126120000-0123456789ab": "",
+	} {
+		if got := (Build{Version: version}).ImageTag(); got != tag {
+			t.Errorf("%s: the tag is %q, not %q", version, got, tag)
+		}
+	}
+}
