@@ -18,13 +18,17 @@ CHECKS ?= 5000
 ARGS ?=
 VERSION ?= 0.0.0~devel
 DEB_ENVOY ?=
+ARCHES ?= amd64,arm64
+PUSH ?=
+comma := ,
+space := $(subst ,, )
 LINT_VERSION := v2.15.0
 LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # Every Go module but those without Go files of their own, and one that would compile Kubernetes' tests first, ten minutes:
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb release demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,7 +54,11 @@ build: go ## Build the programs into bin/
 	@go build -o bin/ ./cmd/...
 
 deb: build ## Make the Debian package of the agent in bin/; VERSION=1.2.3 names it, DEB_ENVOY=/path/to/envoy goes into it
-	@go -C packaging run . -version '$(VERSION)' $(if $(DEB_ENVOY),-envoy '$(abspath $(DEB_ENVOY))')
+	@go -C packaging run . deb -version '$(VERSION)' $(if $(DEB_ENVOY),-envoy '$(abspath $(DEB_ENVOY))')
+
+release: go ## Make everything of a release in bin/release; VERSION=1.2.3 names it, PUSH=registry.example.com/mesh pushes the images
+	@go -C test run ./tools -for '$(subst $(space),$(comma),$(addprefix linux/,$(subst $(comma), ,$(ARCHES))))'
+	@go -C packaging run . release -version '$(VERSION)' -envoy "$$(go -C test run ./tools -version)" -arches '$(ARCHES)' $(if $(PUSH),-push '$(PUSH)')
 
 docs: go ## Write the reference of the commands into doc/reference, and man pages into bin/man
 	@mkdir -p bin/man

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,13 +16,6 @@ import (
 	"github.com/goreleaser/nfpm/v2/files"
 )
 
-func main() {
-	if err := command(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "packaging:", err)
-		os.Exit(1)
-	}
-}
-
 // order says what package is made.
 type order struct {
 	// agent and envoy are programs; an empty envoy leaves it out. files is the folder with the other files.
@@ -30,8 +24,9 @@ type order struct {
 	date                time.Time
 }
 
-func command(args []string) error {
-	f := flag.NewFlagSet("packaging", flag.ExitOnError)
+// debCommand makes the Debian package alone.
+func debCommand(_ context.Context, args []string) error {
+	f := flag.NewFlagSet("packaging deb", flag.ExitOnError)
 	o := order{date: time.Now()}
 	f.StringVar(&o.agent, "agent", "../bin/pilot-agent", "the program pilot-agent")
 	f.StringVar(&o.envoy, "envoy", "", "an Envoy that the package brings along; empty for none")

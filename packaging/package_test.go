@@ -28,12 +28,12 @@ func build(t *testing.T, dir, name string) string {
 }
 
 // needed skips the test where something is missing, and returns an Envoy.
-func needed(t *testing.T) string {
+func needed(t *testing.T, programs ...string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a machine in namespaces needs root")
 	}
-	for _, program := range []string{"unshare", "dpkg", "adduser", "ip", "iptables-save", "/usr/lib/systemd/systemd"} {
+	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)
 		}
@@ -67,7 +67,7 @@ func write(t *testing.T, dir, name, text string) {
 // TestPackage installs the package on a machine with systemd, starts the service as a member of a mesh, restarts it, kills it, stops it,
 // and removes the package. Nothing is left then.
 func TestPackage(t *testing.T) {
-	envoy := needed(t)
+	envoy := needed(t, "unshare", "dpkg", "adduser", "ip", "iptables-save", "/usr/lib/systemd/systemd")
 	share := t.TempDir()
 	o := order{agent: build(t, share, "pilot-agent"), files: "files", version: "1.2.3", arch: "amd64", date: time.Unix(1, 0)}
 	if _, err := o.write(share); err != nil {

@@ -33,6 +33,11 @@ func Path(root string) string {
 	return filepath.Join(root, ".tools", "envoy-"+Version, "envoy")
 }
 
+// PathFor is where the fetched binary of a platform lies, for releases. It is apart from the binary of Path, because it may not run here.
+func PathFor(root, goos, goarch string) string {
+	return filepath.Join(root, ".tools", "release", "envoy-"+Version+"-"+goos+"-"+goarch, "envoy")
+}
+
 // Find returns the Envoy to run. The error is ErrNotFound if one may be fetched, and another if what $ENVOY names
 // cannot be used: a wish of the user's is not replaced in silence.
 func Find(ctx context.Context, root string) (path, version string, err error) {

