@@ -63,8 +63,8 @@ func analyzeCommand() *cobra.Command {
 		if len(args)+len(*meshConfigs)+len(*networks) == 0 {
 			return run.Usage(errors.New("nothing to check; name files or directories, or write - for the standard input"))
 		}
-		if !slices.Contains([]string{"error", "warning", "info", "never"}, strings.ToLower(*failOn)) {
-			return run.Usage(fmt.Errorf("--fail-on: %q is not a level; write error, warning, info or never", *failOn))
+		if err := checkLevel(*failOn); err != nil {
+			return err
 		}
 		a := analyze.New()
 		read := func(names []string, take func(name string, data []byte)) error {

@@ -38,7 +38,8 @@ For proxies outside Kubernetes it issues tokens (token create), and it writes th
 
 Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
-	c.AddCommand(analyzeCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), topCommand(), graphCommand(), waitCommand(), registriesCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
-		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), experimental(), run.Version(run.ReadBuild()))
+	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), topCommand(), graphCommand(),
+		waitCommand(), registriesCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
+		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), experimental(), versionCommand())
 	return c
 }

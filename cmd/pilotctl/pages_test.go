@@ -83,7 +83,7 @@ func known(t *testing.T) http.Handler {
 		tables.Warming.Set(tx, web+"-1", connected.Warming{Resources: []connected.ResourceKey{warming}, More: []uint8{warming.Type}})
 		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
 		for id, namespace := range map[string]string{web: "shop", bank: "bank"} {
-			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Namespace: namespace, Role: proxy.Sidecar, Version: "1.31.0"})
+			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Namespace: namespace, Role: proxy.Sidecar, Version: "1.31.0", Envoy: 40})
 		}
 	})
 	m := still{loop.View{Tables: tables, Graph: graph, Queries: queries, Problems: problems}}

@@ -45,6 +45,7 @@ type Sync struct {
 	Proxy      string `json:"proxy"` // name.namespace
 	Type       string `json:"proxy_type,omitempty"`
 	Version    string `json:"istio_version,omitempty"`
+	Envoy      string `json:"envoy_version,omitempty"` // 1.40
 	Connection string `json:"connection"`
 	Protocol   string `json:"protocol"` // delta or sotw
 	// StaleSince and StaleUntil are the time, as the agent of the proxy reports it, in which the agent had no control plane before it
@@ -213,6 +214,9 @@ func (s stream) sync() Sync {
 	}
 	if s.proxy != nil {
 		out.Cluster, out.Type, out.Version = s.proxy.ClusterID, string(s.proxy.Role), s.proxy.Version
+		if s.proxy.Envoy > 0 {
+			out.Envoy = fmt.Sprintf("1.%d", s.proxy.Envoy)
+		}
 	}
 	if s.Alone > 0 {
 		out.StaleSince, out.StaleUntil = s.Connected.Add(-s.Alone), s.Connected
