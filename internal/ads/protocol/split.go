@@ -187,12 +187,13 @@ func (c *Core) writeRetraction(out []Action) []Action {
 	return append(out, Action{Kind: Send, Type: m.Type, Message: m.seal(), Nonce: formatNonce(c.split.nonce, m.Type), State: c.view.state})
 }
 
-// splitStrays divides the strays: a move to a state removes the ones whose route configuration the state has. Others stay for later.
+// splitStrays divides the strays: a move to a state removes the ones whose route configuration the state has, with its content. Others stay for
+// later: a state of which only the names are known sends nothing.
 func splitStrays(cur *cursor, to *resource.State) (now, later names) {
 	return nameset.Partition(cur.open.strays, func(n omap.Name) bool {
 		route, _ := resource.SplitHostName(string(n))
-		_, ok := to.Get(resource.Route, route)
-		return ok
+		r, ok := to.Get(resource.Route, route)
+		return ok && hasContent(r)
 	})
 }
 
