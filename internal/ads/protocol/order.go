@@ -314,11 +314,8 @@ func (c *Core) startMove(cur *cursor, m move, to point) *transition {
 			c.forgetAssignments(nameset.Of(message.removed))
 		}
 	}
-	f.add(stage{
-		before:   before,
-		forced:   forcedSet{names: m.forced, uncertain: cur.open.uncertain, strays: m.strays, all: m.all},
-		newNames: m.from != nil && m.forced.Len() > 0,
-	})
+	forced := forcedSet{names: m.forced, uncertain: cur.open.uncertain, strays: m.strays, all: m.all}
+	f.add(stage{before: before, forced: forced, newNames: m.from != nil && m.forced.Len() > 0})
 	cur.open.uncertain = names{}
 	return tr
 }
@@ -339,8 +336,7 @@ func (c *Core) sendRemovals(s step, cur *cursor) {
 	}
 	m := move{
 		variant: c.variant, typ: s.typ, from: cur.sent.state, to: cur.sent.state, sub: cur.sub,
-		removals: cur.removals, sendRemovals: true,
-		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
+		removals: cur.removals, sendRemovals: true, contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
 		clustersFrom: cur.clusters, clustersTo: cur.clusters,
 	}
 	c.startMove(cur, m, cur.sent)

@@ -187,8 +187,7 @@ func (c *Core) writeRetraction(out []Action) []Action {
 	return append(out, Action{Kind: Send, Type: m.Type, Message: m.seal(), Nonce: formatNonce(c.split.nonce, m.Type), State: c.view.state})
 }
 
-// splitStrays divides the strays: a move to a state removes the ones whose route configuration the state has, with its content. Others stay for
-// later: a state of which only the names are known sends nothing.
+// splitStrays divides the strays: a move to a state removes the ones of whose route configuration the state has the content. Others stay for later.
 func splitStrays(cur *cursor, to *resource.State) (now, later names) {
 	return nameset.Partition(cur.open.strays, func(n omap.Name) bool {
 		route, _ := resource.SplitHostName(string(n))
