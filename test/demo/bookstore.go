@@ -120,6 +120,7 @@ func (s *stage) next() {
 	v3 := bookstore()[4]
 	s.tour.Next(", in "+s.dir, "./pilotctl", []tour.Hint{
 		{What: "be a customer", How: "curl -i http://" + s.Shop() + "/"},
+		{What: "come in from outside", How: "curl -i --cacert " + authorityFile + " https://" + s.entrance() + "/"},
 		{What: "edit the weights", How: "$EDITOR config/" + routes},
 		{What: "route by a header", How: fmt.Sprintf(try, "header") + "\ncurl -H 'end-user: alma' http://" + s.Shop() + "/"},
 		{What: "inject faults", How: fmt.Sprintf(try, "fault")},

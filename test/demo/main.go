@@ -1,6 +1,6 @@
 // Command demo shows the product on one machine: a control plane that serves a directory of files, a small bookstore of
-// four services, a real Envoy under a pilot-agent beside each of their workloads, and weights that are edited while
-// requests run.
+// four services, a real Envoy under a pilot-agent beside each of their workloads, a gateway that serves HTTPS, and weights and a
+// certificate that are replaced while requests run.
 //
 // It prints who answers, and how long each edit took from the file until every proxy had acknowledged it. Then it leaves
 // everything running to play with; Ctrl-C stops all it started. With -ci it ends by itself and fails if anything did not
@@ -27,6 +27,9 @@ func run(ctx context.Context, ci bool, out *tour.Screen) error {
 		return err
 	}
 	if err := s.tour.Go(ctx); err != nil {
+		return err
+	}
+	if err := s.rotate(ctx); err != nil {
 		return err
 	}
 	if ci {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/demo/tour"
 	"github.com/pilotmesh/pilot/test/envoy"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
@@ -52,6 +53,7 @@ type stage struct {
 	lock      net.Listener // says that they are taken
 	envoy     string
 	discovery *testbed.Discovery
+	authority *certs.Authority // of the gateway's certificates
 	apps      []*testbed.Program
 	agents    []*testbed.Agent
 	seen      string    // snapshot of the files
@@ -83,6 +85,7 @@ func (s *stage) open(ctx context.Context) error {
 		{"the control plane, pilot-discovery, serves a copy of samples/bookstore", s.control},
 		{"six workloads", s.workloads},
 		{"six sidecars: pilot-agent, each with an Envoy " + version, s.sidecars},
+		{"a gateway, which serves the shop over HTTPS", s.ingress},
 		{"the first customer", s.welcome},
 	} {
 		if err := s.Step(part.what, func() error { return part.start(ctx) }); err != nil {
@@ -114,6 +117,10 @@ func (s *stage) control(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := s.credentials(); err != nil {
+		return err
+	}
+	s.discovery.Args = []string{"--credentialsDir=" + s.secrets()}
 	return s.discovery.Start(ctx)
 }
 
@@ -156,6 +163,7 @@ func (s *stage) takePorts() (err error) {
 		if s.lock, err = net.Listen("tcp", testbed.Loopback(9000+s.offset)); err != nil {
 			continue
 		}
+		err = bindable(testbed.Loopback(ingressPort + s.offset))
 		for _, w := range bookstore() {
 			port := strconv.Itoa(w.port + s.offset)
 			err = errors.Join(err, bindable("127.0.0.1:"+port), bindable(w.address+":"+port))
