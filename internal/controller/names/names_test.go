@@ -92,7 +92,7 @@ func (z *zone) client() *Client {
 	return &Client{Servers: func() ([]string, error) { return []string{z.at}, nil }}
 }
 
-// TestLookUp checks what is taken from answers.
+// TestLookUp checks which addresses of an answer count.
 func TestLookUp(t *testing.T) {
 	for _, c := range []struct {
 		name    string
