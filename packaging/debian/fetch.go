@@ -24,6 +24,9 @@ type Store struct {
 	Mirror string
 }
 
+// ErrUnavailable is the error of packages that the mirror does not have, or that cannot be reached.
+var ErrUnavailable = errors.New("packages of Debian cannot be fetched")
+
 // Fetch returns the paths of packages, in their order, and gets the missing ones.
 func (s Store) Fetch(ctx context.Context, packages []Package) ([]string, error) {
 	var paths []string
@@ -72,8 +75,8 @@ func (s Store) get(ctx context.Context, arch string, packages []Package) error {
 		args = append(args, p.Name+"="+p.Version)
 	}
 	if _, err := apt("apt-get", args...); err != nil {
-		return fmt.Errorf("%w\n(when a mirror has only newer versions: write packaging/debian/list.txt with `go -C packaging run . pin`, or use the archive of all versions, "+
-			"DEBIAN_MIRROR=http://snapshot.debian.org/archive, as doc/releasing.md says)", err)
+		return fmt.Errorf("%w: %w\n(when a mirror has only newer versions: write packaging/debian/list.txt with `go -C packaging run . pin`, or use the archive of all versions, "+
+			"DEBIAN_MIRROR=http://snapshot.debian.org/archive, as doc/releasing.md says)", ErrUnavailable, err)
 	}
 	for _, p := range packages {
 		// The name of the file has the architecture "all" for some packages.
