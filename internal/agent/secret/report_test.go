@@ -48,6 +48,9 @@ func TestReportToCrashingControlPlane(t *testing.T) {
 		}
 	}()
 	board.want([]string{"bogus"}, nil) // a name that can never be served
+	for v := board.View(); len(problems(v)) == 0; v = board.View() {
+		<-v.Next
+	}
 	dial := func() (*grpc.ClientConn, error) {
 		return grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	}

@@ -2,6 +2,7 @@ package names
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,15 +34,8 @@ type zone struct {
 func serveZone(t *testing.T) *zone {
 	t.Helper()
 	z := &zone{}
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets, streams := samePort(t)
 	z.at = packets.LocalAddr().String()
-	streams, err := net.Listen("tcp", z.at)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, s := range []*dns.Server{{PacketConn: packets, Handler: z}, {Listener: streams, Handler: z}} {
 		started := make(chan struct{})
 		s.NotifyStartedFunc = func() { close(started) }
@@ -50,6 +44,25 @@ func serveZone(t *testing.T) *zone {
 		t.Cleanup(func() { _ = s.Shutdown() })
 	}
 	return z
+}
+
+// samePort listens at a port that is free for UDP and TCP.
+func samePort(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	var failures error
+	for range 50 {
+		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams, err := net.Listen("tcp", packets.LocalAddr().String())
+		if err == nil {
+			return packets, streams
+		}
+		failures = errors.Join(failures, err, packets.Close()) // another program has the port for TCP
+	}
+	t.Fatal(failures)
+	return nil, nil
 }
 
 // set replaces the records and the code of all answers.
@@ -117,8 +130,8 @@ func TestLookUp(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			z := serveZone(t)
-			z.set(c.rcode, c.records...)
 			z.large = c.large
+			z.set(c.rcode, c.records...)
 			r := z.client().lookUp(t.Context(), "gw.test")
 			e := &entry{kept: map[family][]netip.Addr{}}
 			for f, a := range r.answers {
