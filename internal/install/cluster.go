@@ -144,7 +144,7 @@ func (c *Cluster) until(ctx context.Context, what string, done func() (ok bool, 
 			return err
 		case ok:
 			return nil
-		case state != "":
+		case err == nil && state != "": // a look that the end of the time has cut off says nothing
 			last = ": " + state
 		}
 		c.Say("waiting for "+what+last, false)
