@@ -184,7 +184,7 @@ func TestLife(t *testing.T) {
 	if bad := u.levels(); bad["error"] != nil || bad["warning"] != nil {
 		t.Errorf("before the installation: %v", bad)
 	}
-	u.refused(1, "waiting for Deployment istio-system/istiod took too long: 0 of 1 replicas are available", "install", "-f", u.values, "--set", "image=missing.test/none:1", "--timeout", "8s")
+	u.refused(1, "waiting for Deployment istio-system/istiod took too long: 0 of 1 replicas are available", "install", "-f", u.values, "--set", "image=missing.test/none:1", "--timeout", "15s")
 	if hooks := u.kubectl("get", "mutatingwebhookconfigurations", "-o", "name"); hooks != "" {
 		t.Errorf("nobody answers the webhooks %s", hooks)
 	}
