@@ -90,8 +90,8 @@ func inflate(r io.Reader, name string) (*tar.Reader, error) {
 	return tar.NewReader(r), nil
 }
 
-// control keeps the description of the package where scanners of images look for it.
-func control(r io.Reader, name string, files tree.Tree) error {
+// each calls take for the files of a part of a package, in their order, until it fails.
+func each(r io.Reader, name string, take func(in io.Reader, h *tar.Header) error) error {
 	in, err := inflate(r, name)
 	if err != nil {
 		return err
@@ -104,8 +104,17 @@ func control(r io.Reader, name string, files tree.Tree) error {
 		if err != nil {
 			return err
 		}
+		if err := take(in, h); err != nil {
+			return err
+		}
+	}
+}
+
+// control keeps the description of the package where scanners of images look for it.
+func control(r io.Reader, name string, files tree.Tree) error {
+	return each(r, name, func(in io.Reader, h *tar.Header) error {
 		if path.Clean(h.Name) != "control" {
-			continue
+			return nil
 		}
 		text, err := content(in, h)
 		if err != nil {
@@ -117,26 +126,16 @@ func control(r io.Reader, name string, files tree.Tree) error {
 			return fmt.Errorf("its description begins with %q", first)
 		}
 		files.Text("var/lib/dpkg/status.d/"+name, string(text))
-	}
+		return nil
+	})
 }
 
 // data adds the files that images need.
 func data(r io.Reader, name string, files tree.Tree) error {
-	in, err := inflate(r, name)
-	if err != nil {
-		return err
-	}
-	for {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return each(r, name, func(in io.Reader, h *tar.Header) error {
 		at := merged(strings.TrimPrefix(path.Clean("/"+h.Name), "/"))
 		if !wanted(at) {
-			continue
+			return nil
 		}
 		switch h.Typeflag {
 		case tar.TypeReg:
@@ -151,7 +150,8 @@ func data(r io.Reader, name string, files tree.Tree) error {
 		default:
 			return fmt.Errorf("%s is neither a file, a folder nor a symbolic link", h.Name)
 		}
-	}
+		return nil
+	})
 }
 
 func content(r io.Reader, h *tar.Header) ([]byte, error) {
