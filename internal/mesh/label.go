@@ -82,6 +82,16 @@ func CompareLabels(a, b Labels) int {
 	return slices.CompareFunc(a.Items(), b.Items(), Label.Compare)
 }
 
+// Contains reports whether a set contains every label of another one.
+func Contains(set, want Labels) bool {
+	for l := range want.All() {
+		if !set.Has(l) {
+			return false
+		}
+	}
+	return true
+}
+
 // HasAll reports whether a set contains every label of want, such as a selector.
 func HasAll(set Labels, want map[string]string) bool {
 	for name, value := range want {

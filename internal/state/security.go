@@ -88,6 +88,15 @@ func selectionOf(labels map[string]string, one *typev1beta1.PolicyTargetReferenc
 	return s
 }
 
+// Selects reports whether an object with this selection, in the namespace from, selects a workload. root is the root namespace.
+func (s Selection) Selects(from, root, namespace string, labels mesh.Labels) bool {
+	if !s.Targeted {
+		return (from == root || from == namespace) && mesh.Contains(labels, s.Labels)
+	}
+	name, ok := mesh.LabelValue(labels, mesh.GatewayNameLabel)
+	return ok && from == namespace && s.Gateways.Has(name)
+}
+
 // SelectingPolicy is an object that selects workloads by labels. It contains the labels, so that matching them reads no row.
 type SelectingPolicy struct {
 	Key    api.Key
@@ -110,7 +119,7 @@ func (p SelectingPolicy) Compare(o SelectingPolicy) int {
 
 // Selects reports whether the object selects a workload of a namespace.
 func (p SelectingPolicy) Selects(namespace string, labels mesh.Labels) bool {
-	return (p.Key.Namespace == namespace || !p.Targeted) && mesh.HasAll(labels, mesh.LabelMap(p.Labels))
+	return (p.Key.Namespace == namespace || !p.Targeted) && mesh.Contains(labels, p.Labels)
 }
 
 // AppendTo appends an unambiguous form.
@@ -119,10 +128,7 @@ func (p SelectingPolicy) AppendTo(b []byte) []byte {
 	for l := range p.Labels.All() {
 		b = l.AppendTo(b)
 	}
-	if p.Targeted {
-		return append(b, 1)
-	}
-	return append(b, 0)
+	return strconv.AppendBool(b, p.Targeted)
 }
 
 // KeySource names a key set that must be fetched: by its address, or by the issuer that publishes the address. Timeout is how long an

@@ -165,12 +165,12 @@ func (a *Answer) add(e effect) {
 }
 
 // described returns kinds of proxies that an EnvoyFilter would apply to, as the configuration describes them: sidecars of the workloads with its
-// labels, and gateways.
+// labels, and gateways. For an EnvoyFilter with targets these are the gateways of its targets.
 func (m Mesh) described(r *query.Reader, k api.Key) (list []proxy.Class) {
 	selection, _ := m.Tables.Filters.Selections.Get(r, k)
 	root := m.Tables.RootNamespace(r)
 	add := func(p *proxy.Proxy) {
-		if p.Namespace == "" || k.Namespace != root && p.Namespace != k.Namespace || !mesh.HasAll(p.Labels, mesh.LabelMap(selection.Labels)) {
+		if p.Namespace == "" || !selection.Selects(k.Namespace, root, p.Namespace, p.Labels) {
 			return
 		}
 		p.Domain = p.Namespace + ".svc." + m.Tables.Domain()
@@ -183,6 +183,10 @@ func (m Mesh) described(r *query.Reader, k api.Key) (list []proxy.Class) {
 	}
 	for _, g := range m.gateways() {
 		add(&proxy.Proxy{Role: proxy.Router, Addresses: []string{anyAddress}, Namespace: g.namespace, Labels: g.labels})
+	}
+	for name := range selection.Gateways.All() {
+		own := mesh.LabelsOf(map[string]string{mesh.GatewayNameLabel: name})
+		add(&proxy.Proxy{Role: proxy.Router, Addresses: []string{anyAddress}, Namespace: k.Namespace, Labels: own})
 	}
 	if len(list) == 0 {
 		namespace := k.Namespace

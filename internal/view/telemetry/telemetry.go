@@ -33,7 +33,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	var oldest state.AgeKey
 	for first := range labels.All() {
 		for s := range t.Telemetry.ByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: first}).All() {
-			if !hasAll(labels, s.Labels) {
+			if !mesh.Contains(labels, s.Labels) {
 				continue
 			}
 			if oldest.Key == (api.Key{}) || s.AgeKey.Compare(oldest) < 0 {
@@ -43,16 +43,6 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 		}
 	}
 	return oldest.Key
-}
-
-// hasAll reports whether a set of labels contains another one.
-func hasAll(labels, want mesh.Labels) bool {
-	for l := range want.All() {
-		if !labels.Has(l) {
-			return false
-		}
-	}
-	return true
 }
 
 // SetOf returns the Telemetries that apply to the workloads of a class. Classes to which the same ones apply have equal sets.
