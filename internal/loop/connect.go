@@ -12,9 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/ads/arrivals"
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
 var _ server.Mesh = (*Loop)(nil)
@@ -46,6 +48,7 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 	if p.SplitRoutes && takesHosts(node) {
 		s.SplitRoutes()
 	}
+	p.OnDemand = onDemand(p.OnDemand, node, s)
 	c, err := l.Attach(p, s)
 	if errors.Is(err, ErrNotReady) {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -119,6 +122,20 @@ const measuredEnvoy = 40
 // takesHosts reports whether a client is known to take virtual hosts as resources of their own without losing a request.
 func takesHosts(node *corev3.Node) bool {
 	return node.GetUserAgentName() == "envoy" && envoyMinor(node) == measuredEnvoy
+}
+
+// onDemand returns whether a gateway gets certificates on demand: as its node chooses, unless it has connected before and has the other form. That needs
+// delta xDS, where a name without a secret gets an answer.
+func onDemand(choice proxy.OnDemand, node *corev3.Node, s *server.Stream) proxy.OnDemand {
+	switch has, known := s.HasCluster(envoy.OnDemandCluster); {
+	case s.Variant() != protocol.Delta || node.GetUserAgentName() != "envoy":
+		return proxy.OnDemandOff
+	case !known || choice == proxy.OnDemandOff:
+		return choice
+	case has:
+		return proxy.OnDemandOn
+	}
+	return proxy.OnDemandOff
 }
 
 func extensions(node *corev3.Node) []string {

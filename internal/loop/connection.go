@@ -36,6 +36,9 @@ type connection struct {
 	// release ends the observation of the class query; nil before it begins.
 	release func()
 
+	// fixed is set when the loop has written which form of certificates the proxy has; see fixOnDemand.
+	fixed bool
+
 	// attach is the job that makes the proxy a row. The other jobs have what the stream has reported since the loop took
 	// their predecessors.
 	attach            *job
@@ -51,6 +54,8 @@ type connection struct {
 	unacknowledged map[connected.UnacknowledgedKey]struct{}
 	// answers has, for each name that the proxy asks for, the function that ends the observation of its answer.
 	answers map[connected.ResourceKey]func()
+	// missing are the secrets of hosts that clients of a gateway named and that do not exist, and staying those of them that the proxy has dropped.
+	missing, staying map[connected.ResourceKey]struct{}
 }
 
 // class is a set of connected proxies that receive the same states.
@@ -107,12 +112,31 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 			c.release = l.queries.Class.Observe(id, func(to proxy.Class, ok bool) {
 				if ok {
 					l.moved = append(l.moved, move{c, to})
+					l.fixOnDemand(c, p, to)
 				}
 			})
 		},
 	}
 	l.queue.add(c.attach)
 	return &Connection{loop: l, conn: c}, nil
+}
+
+// fixOnDemand writes how a gateway gets its certificates if that followed from the number of hosts: the proxy keeps the form that it has first.
+func (l *Loop) fixOnDemand(c *connection, p *proxy.Proxy, first proxy.Class) {
+	if p.OnDemand != proxy.OnDemandByCount || c.fixed {
+		return
+	}
+	c.fixed = true
+	fixed := *p
+	fixed.OnDemand = proxy.OnDemandOff
+	if first.OnDemand {
+		fixed.OnDemand = proxy.OnDemandOn
+	}
+	l.queue.add(&job{rows: 1, write: func(tx *store.Txn) {
+		if !c.left {
+			l.tables.Proxies.Set(tx, c.id, &fixed)
+		}
+	}})
 }
 
 // ID names the connection. It is the node's id and a number.

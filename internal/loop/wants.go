@@ -3,9 +3,11 @@ package loop
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -83,6 +85,9 @@ func (l *Loop) writeWants(tx *store.Txn, conn *connection, changes wantChanges) 
 		key, w := connected.WantKey{Connection: conn.id, ResourceKey: k}, changes[k]
 		row, exists := l.tables.Wants.Peek(key)
 		switch {
+		case w.dropped && l.stays(conn, k):
+			conn.staying[k] = struct{}{}
+			continue
 		case w.dropped:
 			l.tables.Wants.Delete(tx, key)
 			continue
@@ -111,6 +116,9 @@ func (l *Loop) observeAnswers(conn *connection, changes wantChanges) {
 	}
 	for _, k := range changes.sorted() {
 		w := changes[k]
+		if _, stays := conn.staying[k]; stays && w.dropped {
+			continue
+		}
 		if release := conn.answers[k]; release != nil && (w.asked || w.dropped) {
 			release() // A name that is asked for again is answered again.
 			delete(conn.answers, k)
@@ -118,11 +126,50 @@ func (l *Loop) observeAnswers(conn *connection, changes wantChanges) {
 		if !w.asked {
 			continue
 		}
+		delete(conn.staying, k)
 		conn.answers[k] = l.queries.Answers.Observe(connected.WantKey{Connection: conn.id, ResourceKey: k}, func(a classes.Answer, ok bool) {
 			if ok {
 				answer := protocol.Answer{Type: resource.Type(k.Type), Name: k.Name, Resource: a.Resource}
 				l.answers = append(l.answers, newAnswer{conn, answer})
+				l.noteServed(conn, k, a)
 			}
+		})
+	}
+}
+
+// maxStaying bounds how many names of one connection stay that its proxy has dropped.
+const maxStaying = 100
+
+// stays reports whether the row of a name stays although the proxy has dropped the name. A gateway that is denied the certificate of a host drops the
+// name at once and asks again when the next client names the host; users must see the problem meanwhile.
+func (l *Loop) stays(conn *connection, k connected.ResourceKey) bool {
+	p, ok := l.tables.Proxies.Peek(conn.id)
+	_, missing := conn.missing[k]
+	return ok && p.OnDemand == proxy.OnDemandOn && missing && len(conn.staying) < maxStaying
+}
+
+// noteServed notes whether the resource of a host, which a client of a gateway named, is missing. A row that has stayed for this reason goes when the
+// reason is gone.
+func (l *Loop) noteServed(conn *connection, k connected.ResourceKey, a classes.Answer) {
+	if resource.Type(k.Type) != resource.Secret || strings.Contains(k.Name, "://") {
+		return
+	}
+	if a.Resource == nil && !a.Unexpected {
+		if conn.missing == nil {
+			conn.missing, conn.staying = map[connected.ResourceKey]struct{}{}, map[connected.ResourceKey]struct{}{}
+		}
+		conn.missing[k] = struct{}{}
+		return
+	}
+	delete(conn.missing, k)
+	if _, stays := conn.staying[k]; stays {
+		l.queue.add(&job{
+			rows:  1,
+			write: func(tx *store.Txn) { l.writeWants(tx, conn, wantChanges{k: {dropped: true}}) },
+			after: func() {
+				delete(conn.staying, k)
+				l.observeAnswers(conn, wantChanges{k: {dropped: true}})
+			},
 		})
 	}
 }

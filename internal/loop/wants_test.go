@@ -18,7 +18,7 @@ import (
 )
 
 // secret is a provider of secrets: each is for the proxies of one namespace. The secret "bug" panics.
-func (f *fixture) secret(r *query.Reader, p *proxy.Proxy, name string) classes.Answer {
+func (f *fixture) secret(r *query.Reader, p *proxy.Proxy, name, _ string) classes.Answer {
 	namespace, ok := f.secrets.Get(r, name)
 	switch {
 	case !ok:

@@ -19,7 +19,7 @@ func TestClassHash(t *testing.T) {
 		{Families: mesh.OnlyIPv6}, {Families: mesh.BothFamilies}, {Own: intern.Of(netip.MustParseAddrPort("10.0.0.1:80"))},
 		{Labels: labelSet("a", "")}, {Labels: labelSet("", "a")}, {Labels: labelSet("a", "", "", "")}, {Bind: "a"},
 		{Rules: intern.Of("a")}, {Rules: intern.Of("a", "")}, {Policies: intern.Of(api.Key{Name: "a"})}, {Policies: intern.Of(api.Key{Kind: "a"})}, {Labels: labelSet("a", ""), Rules: intern.Of("a")},
-		{Unprivileged: true}, {Ingress: true}, {Networks: intern.Of("a")}, {Networks: intern.Of("a", "")}, {Rules: intern.Of("a"), Networks: intern.Of("a")},
+		{Unprivileged: true}, {Ingress: true}, {OnDemand: true}, {Networks: intern.Of("a")}, {Networks: intern.Of("a", "")}, {Rules: intern.Of("a"), Networks: intern.Of("a")},
 		{Topology: Topology{Own: true}}, {Topology: Topology{ProxyProtocol: true}}, {Topology: Topology{TrustedProxies: 1}}, {Topology: Topology{ClientCert: "a"}}, {Gateways: intern.Of(api.Key{Name: "a"})}, {Targets: intern.Of(PortTarget{1, 2})}, {Targets: intern.Of(PortTarget{2, 1})},
 		ports(InboundPort{}), ports(InboundPort{Number: 1}), ports(InboundPort{Port: 1}), ports(InboundPort{Bound: true}),
 		ports(InboundPort{Protocol: 1}), ports(InboundPort{Host: "a"}), ports(InboundPort{Namespace: "a"}), ports(InboundPort{Name: "a"}),

@@ -105,7 +105,7 @@ func checkSizes(n Node) error {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -113,7 +113,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -138,6 +138,9 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		return err
 	}
 	if p.Role == Router {
+		if p.OnDemand, err = parseOnDemand(onDemand, p.Envoy); err != nil {
+			return err
+		}
 		if p.Topology, err = topology(m); err != nil {
 			return err
 		}

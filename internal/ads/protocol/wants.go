@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxWants is the largest number of names of one such type that a stream may ask for.
-	maxWants = 4096
+	maxWants = 16384
 	// maxWantName is the largest length of such a name, in bytes.
 	maxWantName = 1024
 	// maxUnanswered is the largest number of unacknowledged responses of such a type that the core remembers. It forgets

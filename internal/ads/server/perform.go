@@ -21,9 +21,7 @@ func code(r protocol.Refusal) codes.Code {
 func (s *Stream) perform(a protocol.Action) {
 	o := s.server.options.Observer
 	switch a.Kind {
-	case protocol.Send:
-	case protocol.Connect:
-		s.connect(a.Node)
+	case protocol.Send, protocol.Connect:
 	case protocol.Close:
 		s.end(status.Error(code(a.Refusal), a.Text))
 	case protocol.Acked:

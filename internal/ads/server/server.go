@@ -36,12 +36,12 @@ type Options struct {
 	BigSends int
 	// MaxReceive is the largest size of a request in bytes (default 8 MiB, which is enough for 110,000 names with versions).
 	MaxReceive int
-	// MaxStreams is the largest number of streams per connection (default 100,000).
+	// MaxStreams is the largest number of streams per connection (default 250,000).
 	MaxStreams uint32
 	// MaxStreamsOf is the largest number of streams of one identity, or of one address whose clients have shown none (default 20,000: a
 	// proxy and its agent have up to four).
 	MaxStreamsOf int
-	// MaxWantsOf is the largest number of names, such as names of secrets, that the streams of one of these ask for (default 100,000).
+	// MaxWantsOf is the largest number of names, such as names of secrets, that the streams of one of these ask for (default 250,000).
 	MaxWantsOf int
 	// MaxNameBytesOf is the largest size in bytes of the names of other resources that the streams of one of these ask for (default
 	// 256 MiB). Equal lists of names count once.
@@ -85,7 +85,7 @@ func (o Options) withDefaults() Options {
 		o.MaxStreamsOf = 20_000
 	}
 	if o.MaxWantsOf <= 0 {
-		o.MaxWantsOf = 100_000
+		o.MaxWantsOf = 250_000
 	}
 	if o.MaxNameBytesOf <= 0 {
 		o.MaxNameBytesOf = 256 << 20

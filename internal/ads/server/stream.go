@@ -39,10 +39,12 @@ type Stream struct {
 	grpc    grpc.ServerStream
 	id      uint64
 	variant protocol.Variant
-	opened  time.Time
-	conn    *connection
-	caller  identity.Caller
-	held    *holder
+	// first is the first request, while the mesh admits the client.
+	first  *protocol.Request
+	opened time.Time
+	conn   *connection
+	caller identity.Caller
+	held   *holder
 	// alone is for how long the client's agent had no control plane before the stream; 0 if it had one, or does not say.
 	alone time.Duration
 
@@ -154,6 +156,23 @@ func (s *Stream) SplitRoutes() {
 	defer s.mu.Unlock()
 	s.core.SplitRoutes()
 }
+
+// HasCluster reports whether the client, which connects again, has a cluster with a name; known is false if it says nothing of its clusters. Only
+// Mesh.Connect may call it.
+func (s *Stream) HasCluster(name string) (has, known bool) {
+	if t, ok := resource.ParseType(string(s.first.URL)); !ok || t != resource.Cluster {
+		return false, false
+	}
+	for of := range s.first.Initial() {
+		if known = true; string(of) == name {
+			return true, true
+		}
+	}
+	return false, known
+}
+
+// Variant is the variant of the protocol that the client uses.
+func (s *Stream) Variant() protocol.Variant { return s.variant }
 
 // ID is the number of the stream.
 func (s *Stream) ID() uint64 { return s.id }
@@ -324,6 +343,8 @@ func (s *Stream) step(e protocol.Event) {
 		var buf [4]protocol.Action
 		for _, a := range s.stepCore(e, buf[:0]) {
 			switch {
+			case a.Kind == protocol.Connect:
+				s.connect(e.Request)
 			case a.Kind != protocol.Send:
 				s.perform(a)
 			case s.writesDirectly(a.Message):
@@ -453,8 +474,10 @@ func (s *Stream) attached() (node string, a Attachment) {
 }
 
 // connect attaches the stream to the mesh.
-func (s *Stream) connect(raw []byte) {
-	node, err := request.DecodeNode(raw)
+func (s *Stream) connect(first *protocol.Request) {
+	s.first = first
+	defer func() { s.first = nil }()
+	node, err := request.DecodeNode(first.Node)
 	if err != nil {
 		s.end(status.Errorf(codes.InvalidArgument, "%v", err))
 		return

@@ -7,6 +7,7 @@ package gateway
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -154,6 +155,31 @@ func (s Server) Credential() string {
 	}
 	return s.TLS.Credentials[0]
 }
+
+// Ordinary reports whether the server needs nothing for a host but one certificate, which the control plane serves, and the settings for TLS of
+// the mesh. Such servers may share a filter chain.
+func (s Server) Ordinary() bool {
+	if s.Kind() != TakesHTTPS || s.Credential() == "" || strings.Contains(s.Credential(), "://") {
+		return false
+	}
+	return s.TLS.Equal(&TLS{Credentials: []string{s.Credential()}, Redirect: s.TLS.Redirect}) // redirects are for servers without TLS
+}
+
+// OrdinaryHosts is the number of hosts, without patterns, of an ordinary server; 0 for others.
+func (s Server) OrdinaryHosts() (n int) {
+	if !s.Ordinary() {
+		return 0
+	}
+	for _, h := range s.Hosts {
+		if h.Exact() {
+			n++
+		}
+	}
+	return n
+}
+
+// Exact reports whether the host is a name, and no pattern.
+func (h Host) Exact() bool { return !strings.HasPrefix(h.Name, AnyHost) }
 
 // Redirects reports whether requests are redirected to HTTPS.
 func (s Server) Redirects() bool { return s.Kind() == TakesHTTP && s.TLS != nil && s.TLS.Redirect }

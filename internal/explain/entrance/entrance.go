@@ -239,11 +239,11 @@ func selectorText(selector mesh.Labels) string {
 // servers returns the servers of a front that take the request: at most one for each socket.
 func (i *inquiry) servers(f front) (list []Server) {
 	for at := range i.Queries.Gateways.Sockets(i.r, f.Served).All() {
-		l, ok := i.Queries.Gateways.Listener(i.r, f.Served, at)
+		servers, ok := i.Queries.Gateways.ServersAt(i.r, f.Served, at)
 		if !ok {
 			continue
 		}
-		s, host, ok := i.chosen(l)
+		s, host, ok := i.chosen(servers)
 		if !ok || i.Port != 0 && i.Port != s.Port {
 			continue
 		}
@@ -253,12 +253,12 @@ func (i *inquiry) servers(f front) (list []Server) {
 }
 
 // chosen returns the server of a socket that takes the request: with TLS the one with the narrowest pattern for the host.
-func (i *inquiry) chosen(l *gateway.Listener) (s gateway.Placed, host string, ok bool) {
-	if l.Servers[0].Kind() == gateways.TakesTCP {
-		return l.Servers[0], gateways.AnyHost, true
+func (i *inquiry) chosen(servers []gateway.Placed) (s gateway.Placed, host string, ok bool) {
+	if servers[0].Kind() == gateways.TakesTCP {
+		return servers[0], gateways.AnyHost, true
 	}
 	for name := range mesh.NarrowestFirst(i.Host) {
-		for _, s := range l.Servers {
+		for _, s := range servers {
 			if s.Serves(name) {
 				return s, name, true
 			}

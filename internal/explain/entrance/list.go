@@ -63,8 +63,8 @@ func (m Mesh) List() *List {
 	for _, f := range i.fronts() {
 		set := Set{Namespace: f.Namespace, Selector: f.selector, Proxies: f.names, Sockets: []Socket{}}
 		for at := range i.Queries.Gateways.Sockets(i.r, f.Served).All() {
-			if l, ok := i.Queries.Gateways.Listener(i.r, f.Served, at); ok {
-				set.Sockets = append(set.Sockets, Socket{at.Bind, at.Port, l.Servers[0].Port, l.Servers[0].Protocol.String(), len(l.Servers)})
+			if servers, ok := i.Queries.Gateways.ServersAt(i.r, f.Served, at); ok {
+				set.Sockets = append(set.Sockets, Socket{at.Bind, at.Port, servers[0].Port, servers[0].Protocol.String(), len(servers)})
 			}
 		}
 		list.Gateways = append(list.Gateways, set)
@@ -80,11 +80,8 @@ func (i *inquiry) claims() []Claim {
 	list := []Claim{}
 	for _, f := range i.fronts() {
 		for at := range i.Queries.Gateways.Sockets(i.r, f.Served).All() {
-			l, ok := i.Queries.Gateways.Listener(i.r, f.Served, at)
-			if !ok {
-				continue
-			}
-			for _, s := range l.Servers {
+			servers, _ := i.Queries.Gateways.ServersAt(i.r, f.Served, at)
+			for _, s := range servers {
 				list = append(list, i.claimsOf(s)...)
 			}
 		}

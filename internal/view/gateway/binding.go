@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/gateway"
@@ -20,6 +21,9 @@ type Table struct {
 	Served
 	Namespace, Name string
 }
+
+// Shared reports whether the route configuration has hosts of several servers, whose certificates are got on demand.
+func (t Table) Shared() bool { return strings.HasPrefix(t.Name, sharedPrefix) }
 
 // Use is the use of a VirtualService for a host at a server.
 type Use struct {
@@ -116,7 +120,7 @@ func (q *Queries) Uses(r *query.Reader, t Table, host string) omap.Map[Use, omap
 // bound returns the VirtualServices that are bound to the Gateways of a table and that the namespace sees, the Ingresses that may have
 // routes for its servers, and the zero key.
 func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
-	servers, _ := q.table.Get(r, tableKey{t.Served, t.Name})
+	servers := q.serversOfTable(r, t)
 	all := []omap.Change[api.Key, omap.Unit]{omap.Put(api.Key{}, omap.Unit{})}
 	var objects omap.Map[api.Key, omap.Unit]
 	var done []api.Key
@@ -162,9 +166,9 @@ func (q *Queries) boundTo(r *query.Reader, gw api.Key, namespace string) func(yi
 
 // bind returns what a VirtualService contributes to a table.
 func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
-	servers, _ := q.table.Get(r, tableKey{k.Served, k.Name})
 	b := binding{name: k.object.String()}
 	if k.object == (api.Key{}) {
+		servers, _ := q.table.Get(r, tableKey{k.Served, k.Name})
 		b.name = "servers"
 		for _, s := range servers {
 			for _, host := range s.Hosts {
@@ -176,13 +180,13 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 		return []binding{b}, len(b.uses) > 0
 	}
 	if k.object.Kind == ingress.Kind {
-		return q.bindIngress(r, k.object, servers)
+		return q.bindIngress(r, k)
 	}
 	row, ok := q.tables.Gateways.Bindings.Get(r, k.object)
 	if !ok {
 		return nil, false
 	}
-	for _, s := range servers {
+	for _, s := range q.serversFor(r, k.Table, row.Hosts) {
 		if !slices.Contains(row.Gateways, s.Gateway) {
 			continue
 		}
@@ -195,15 +199,36 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 	return []binding{b}, len(b.uses) > 0
 }
 
-// bindIngress returns what an Ingress contributes to the table of some servers: all its hosts where there is no TLS, and where there is,
-// those for which it asks for a certificate itself.
-func (q *Queries) bindIngress(r *query.Reader, k api.Key, servers []Placed) ([]binding, bool) {
+// serversOfTable returns all servers of a table.
+func (q *Queries) serversOfTable(r *query.Reader, t Table) (list []Placed) {
+	if !t.Shared() {
+		list, _ = q.table.Get(r, tableKey{t.Served, t.Name})
+		return list
+	}
+	for _, s := range q.shared.Merged(r, sharedKey{t.Served, t.Name}).All() {
+		list = append(list, s.Placed)
+	}
+	return list
+}
+
+// serversFor returns the servers of a table that may have the routes of an object with some hosts.
+func (q *Queries) serversFor(r *query.Reader, t Table, hosts []string) []Placed {
+	if t.Shared() {
+		return q.sharedBy(r, sharedKey{t.Served, t.Name}, hosts)
+	}
+	return q.serversOfTable(r, t)
+}
+
+// bindIngress returns what an Ingress contributes to a table: all its hosts where there is no TLS, and where there is, those for which it
+// asks for a certificate itself.
+func (q *Queries) bindIngress(r *query.Reader, of bindingKey) ([]binding, bool) {
+	k := of.object
 	row, ok := q.tables.Gateways.Routes.Get(r, k)
 	if !ok || q.Standing(r, row.Admission) != Counts {
 		return nil, false
 	}
 	b := binding{name: k.String()}
-	for _, s := range servers {
+	for _, s := range q.serversFor(r, of.Table, q.securedHosts(r, k)) {
 		if !s.ofIngress() {
 			continue
 		}
@@ -220,6 +245,22 @@ func (q *Queries) bindIngress(r *query.Reader, k api.Key, servers []Placed) ([]b
 		}
 	}
 	return []binding{b}, len(b.uses) > 0
+}
+
+// securedHosts returns the hosts, without patterns, for which an Ingress has a certificate.
+func (q *Queries) securedHosts(r *query.Reader, k api.Key) (list []string) {
+	row, ok := q.tables.Gateways.Servers.Get(r, k)
+	if !ok {
+		return nil
+	}
+	for _, s := range row.Servers {
+		for _, h := range s.Hosts {
+			if s.Credential() != "" && h.Exact() {
+				list = append(list, h.Name)
+			}
+		}
+	}
+	return list
 }
 
 // secures reports whether an Ingress has a certificate for a host or pattern.

@@ -72,6 +72,9 @@ type Queries struct {
 	listener query.Query[listenerKey, *Listener]
 	table    query.Query[tableKey, []Placed]
 	names    query.Query[Served, names]
+	// shared are the hosts of a route configuration with certificates on demand, and onDemand all hosts with such certificates.
+	shared   query.Layers[sharedKey, omap.Name, sharedServer]
+	onDemand query.Layers[Served, omap.Name, sharedServer]
 	// uses groups the VirtualServices of a table by host.
 	uses query.Groups[Table, omap.Name, Use]
 }
@@ -128,6 +131,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.addresses = query.Define(g, "ingressAddresses", func(a, b intern.List[string]) bool { return a == b }, q.addressesOf)
 	q.defineIngresses(g)
 	q.definePlans(g)
+	q.defineShared(g)
 	q.defineBindings(g)
 	return q
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,10 +25,14 @@ type Served struct {
 	Targets  intern.List[proxy.PortTarget]
 	// Unprivileged is true if they cannot listen at ports below 1024.
 	Unprivileged bool
+	// OnDemand is true if they get the certificates of their hosts when clients ask for them; see Shared.
+	OnDemand bool
 }
 
 // ServedOf returns what the proxies of a class serve.
-func ServedOf(c proxy.Class) Served { return Served{c.Gateways, c.Ingress, c.Targets, c.Unprivileged} }
+func ServedOf(c proxy.Class) Served {
+	return Served{c.Gateways, c.Ingress, c.Targets, c.Unprivileged, c.OnDemand}
+}
 
 // Socket is where gateways listen.
 type Socket struct {
@@ -41,6 +46,8 @@ type Listener struct {
 	Socket
 	// Servers are used in this order. They are all TakesHTTP, or one that is TakesTCP, or all take TLS.
 	Servers []Placed
+	// Shared are the hosts with certificates on demand; nil if there are none. Their servers are not among Servers.
+	Shared *Shared
 }
 
 // Placed is a server of a Gateway or of an Ingress.
@@ -68,10 +75,15 @@ type plan struct {
 	losses    []Loss
 	// tables are the servers by route configuration, each once.
 	tables map[string][]Placed
+	// shared are the hosts with certificates on demand by their route configuration.
+	shared map[string]sharedHosts
+	// certificates are the servers of these hosts, of all sockets.
+	certificates sharedHosts
 }
 
 func (p *plan) equal(o *plan) bool {
-	return slices.EqualFunc(p.listeners, o.listeners, (*Listener).equal) && slices.EqualFunc(p.losses, o.losses, Loss.equal)
+	return slices.EqualFunc(p.listeners, o.listeners, (*Listener).equal) && slices.EqualFunc(p.losses, o.losses, Loss.equal) &&
+		maps.EqualFunc(p.shared, o.shared, sharedHosts.Equal) && p.certificates.Equal(o.certificates)
 }
 
 func (l Loss) equal(o Loss) bool {
@@ -79,7 +91,7 @@ func (l Loss) equal(o Loss) bool {
 }
 
 func (l *Listener) equal(o *Listener) bool {
-	return l.Socket == o.Socket && slices.EqualFunc(l.Servers, o.Servers, Placed.equal)
+	return l.Socket == o.Socket && slices.EqualFunc(l.Servers, o.Servers, Placed.equal) && l.Shared.equal(o.Shared)
 }
 
 func (s Placed) equal(o Placed) bool {
@@ -142,6 +154,9 @@ func namesOf(p *plan) (n names) {
 			if s.Table != "" {
 				tables = append(tables, omap.Put(omap.Name(s.Table), omap.Unit{}))
 			}
+		}
+		if l.Shared != nil {
+			tables = append(tables, omap.Put(omap.Name(l.Shared.Table), omap.Unit{}))
 		}
 	}
 	return names{omap.With(n.sockets, sockets...), omap.With(n.tables, tables...), n.passes}
@@ -278,6 +293,9 @@ func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 		}
 	}
 	slices.SortFunc(b.listeners, func(x, y *Listener) int { return x.Compare(y.Socket) })
+	if k.OnDemand {
+		b.share()
+	}
 	b.tables = map[string][]Placed{}
 	for _, l := range b.listeners {
 		for _, s := range l.Servers {

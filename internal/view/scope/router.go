@@ -31,11 +31,32 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
 	c.Extensions = extension.Selecting(q.tables, r, p.Namespace, labels)
 	if !c.Gateways.Empty() || c.Ingress {
-		c.Unprivileged = p.Unprivileged
+		c.Unprivileged, c.OnDemand = p.Unprivileged, q.onDemand(r, p, c)
 		c.Targets = intern.Keep(served.Targets, func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })
 	}
 	c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, labels, served.Place)
 	return c
+}
+
+// onDemand reports whether a gateway gets the certificates of its hosts when clients ask for them.
+func (q *Queries) onDemand(r *query.Reader, p *proxy.Proxy, c proxy.Class) bool {
+	if p.OnDemand != proxy.OnDemandByCount {
+		return p.OnDemand == proxy.OnDemandOn
+	}
+	n := 0
+	for gw := range c.Gateways.All() {
+		if row, ok := q.tables.Gateways.Servers.Get(r, gw); ok {
+			for _, s := range row.Servers {
+				n += s.OrdinaryHosts()
+			}
+		}
+	}
+	if c.Ingress {
+		for a := range q.tables.Gateways.Admissions.Group(r, struct{}{}).All() {
+			n += q.tables.Gateways.Secured.Group(r, a).Len() // each has a host, or more
+		}
+	}
+	return n > proxy.OnDemandHosts
 }
 
 // hasTwoTargets reports whether a port has several targets.

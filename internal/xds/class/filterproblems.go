@@ -216,7 +216,7 @@ func (o outline) concerns(c proxy.Class) bool {
 // extensionProvider answers requests of proxies for the configuration of extensions: of WasmPlugins and TrafficExtensions, and what patches of
 // EXTENSION_CONFIG add.
 func (q *Queries) extensionProvider() Provider {
-	return Provider{Type: resource.Extension, Find: func(r *query.Reader, p *proxy.Proxy, name string) Answer {
+	return Provider{Type: resource.Extension, Find: func(r *query.Reader, p *proxy.Proxy, name, _ string) Answer {
 		c := q.Scope.ClassOf(r, p)
 		if a, ok := q.added.Find(r, c, name); ok {
 			return a

@@ -144,7 +144,9 @@ func (q *Queries) defineStacks(g *query.Graph) {
 			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None, Families: c.Families}
 		}))),
 		bothWays(fromCell("fixed", SharedByEvery, q.clusters.Fixed, sidecarsOnly(ofEveryClass(familiesOf)))),
-		fromCell("gateway", SharedByEvery, q.clusters.GatewayFixed, gatewaysOnly(func(*query.Reader, proxy.Class) service.All { return service.All{} })),
+		fromCell("gateway", SharedByEvery, q.clusters.GatewayFixed, gatewaysOnly(func(_ *query.Reader, c proxy.Class) cluster.GatewayFixedKey {
+			return cluster.GatewayFixedKey{OnDemand: c.OnDemand}
+		})),
 	}, hostStack(q.clusters.Hosts, func(c traffic.Client) traffic.Client {
 		c.Network = "" // it decides about endpoints only
 		return c

@@ -10,15 +10,17 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // Provider answers the requests of proxies for names of one type. Its queries are defined before this package's.
 type Provider struct {
 	Type resource.Type
-	// Find returns the answer for one proxy. It must decide by the identity of the proxy; no other proxy is shown the
-	// answer.
-	Find func(r *query.Reader, p *proxy.Proxy, name string) Answer
+	// Find returns the answer for one proxy: the resource of a name, which the proxy knows as another name, or as the same. It must decide
+	// by the identity of the proxy; no other proxy is shown the answer.
+	Find func(r *query.Reader, p *proxy.Proxy, name, as string) Answer
 }
 
 // Answer is what a proxy gets for a name that it requests. The zero value means that there is no such resource.
@@ -37,7 +39,7 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		}
 		for _, provider := range providers {
 			if provider.Type == resource.Type(k.Type) {
-				a := provider.Find(r, p, k.Name)
+				a := q.ask(r, provider, p, k)
 				return a, !a.Pending
 			}
 		}
@@ -58,6 +60,19 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 			return k.problems(by.Group(r, All{}, k)), true
 		}),
 		func(_ All, k askerTrouble) askerTrouble { return k })
+}
+
+// ask asks a provider for what a proxy requests. A gateway may request the certificate of a host, which a client named.
+func (q *Queries) ask(r *query.Reader, provider Provider, p *proxy.Proxy, k connected.WantKey) Answer {
+	c, _ := q.Class.Get(r, k.Connection)
+	if provider.Type != resource.Secret || !c.OnDemand || strings.Contains(k.Name, "://") {
+		return provider.Find(r, p, k.Name, k.Name)
+	}
+	credential, ok := q.Gateways.OnDemand(r, gateway.ServedOf(c), k.Name)
+	if !ok {
+		return Answer{Unexpected: true}
+	}
+	return provider.Find(r, p, envoy.CredentialSecret(credential), k.Name)
 }
 
 // unservedProxies are proxies that request one resource and have the same trouble with it.
@@ -95,6 +110,7 @@ func (q *Queries) troublesOf(r *query.Reader, k connected.ResourceKey) (list []t
 		key := connected.WantKey{Connection: string(connection), ResourceKey: k}
 		row, _ := q.tables.Wants.Get(r, key)
 		switch a, known := q.Answers.Get(r, key); {
+		case known && a.Unexpected:
 		case known && a.Resource == nil:
 			missing = addUnserved(missing, row, a)
 		case known && row.Refused != "":

@@ -45,8 +45,8 @@ type Queries struct {
 	Messages query.Query[layer.HostForClient, []*clusterv3.Cluster]
 	// Fixed are the clusters that every sidecar has.
 	Fixed query.Query[mesh.Families, Map]
-	// GatewayFixed is the cluster that every gateway has.
-	GatewayFixed query.Query[service.All, Map]
+	// GatewayFixed are the clusters that gateways have whatever the objects are.
+	GatewayFixed query.Query[GatewayFixedKey, Map]
 	// Inbound are the clusters for the ports that a workload serves.
 	Inbound query.Query[InboundKey, Map]
 }

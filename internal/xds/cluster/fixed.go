@@ -14,7 +14,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/settings"
-	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -41,8 +40,12 @@ func (q *Queries) fixed(r *query.Reader, f mesh.Families) (Map, bool) {
 }
 
 // gatewayFixed is the cluster that every gateway has. No connection is redirected to a gateway, so it passes none on as it came.
-func (q *Queries) gatewayFixed(r *query.Reader, _ service.All) (Map, bool) {
-	return asMap(envoy.EmptyCluster(envoy.BlackHoleCluster, q.tables.ConnectTimeout(r))), true
+func (q *Queries) gatewayFixed(r *query.Reader, k GatewayFixedKey) (Map, bool) {
+	list := []*clusterv3.Cluster{envoy.EmptyCluster(envoy.BlackHoleCluster, q.tables.ConnectTimeout(r))}
+	if k.OnDemand {
+		list = append(list, envoy.EmptyCluster(envoy.OnDemandCluster, q.tables.ConnectTimeout(r)))
+	}
+	return asMap(list...), true
 }
 
 func asMap(list ...*clusterv3.Cluster) Map {
@@ -51,6 +54,12 @@ func asMap(list ...*clusterv3.Cluster) Map {
 		changes = append(changes, omap.Put(omap.Name(c.Name), encode(c)))
 	}
 	return omap.With(Map{}, changes...)
+}
+
+// GatewayFixedKey names the clusters that gateways have whatever the objects are.
+type GatewayFixedKey struct {
+	// OnDemand is true for gateways that get certificates when clients ask for them.
+	OnDemand bool
 }
 
 // InboundKey names the clusters for the ports that a workload serves.

@@ -253,6 +253,8 @@ type HTTPOptions struct {
 	TrustedHops      uint32
 	// ClientCert says which details of a client's certificate the application gets; nil for none.
 	ClientCert *ClientCert
+	// ChecksHost refuses requests for virtual hosts that must not be reached over the connection; see OnlyOwnHost.
+	ChecksHost bool
 }
 
 // ClientCert describes the header x-forwarded-client-cert of requests.
@@ -315,6 +317,9 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 	}
 	if o.PreserveHeaderCase {
 		m.HttpProtocolOptions.HeaderKeyFormat = preserveCase()
+	}
+	if o.ChecksHost {
+		checkHost(m)
 	}
 	return m
 }

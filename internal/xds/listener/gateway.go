@@ -84,7 +84,7 @@ type gatewayBuilder struct {
 
 // gateway returns a listener of gateways; nil if no server of it can take a connection.
 func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Listener) *listenerv3.Listener {
-	b := gatewayBuilder{q: q, r: r, gatewaySocketKey: k, filters: filters{q.policies.Filters(r, k.Policies), q.added.Filters(r, k.Extensions)}, taken: terminated(plan)}
+	b := gatewayBuilder{q: q, r: r, gatewaySocketKey: k, filters: filters{q.policies.Filters(r, k.Policies), q.added.Filters(r, k.Extensions)}, taken: q.terminated(r, k, plan)}
 	l := b.socket()
 	b.name = l.Name
 	b.http = q.gatewayHTTP(r, k)
@@ -95,23 +95,54 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 			break // the others share its route configuration
 		}
 	}
+	b.addShared(l, plan.Shared)
 	if len(l.FilterChains) == 0 {
 		return nil
 	}
 	if q.topology(r, k.Topology).ProxyProtocol {
 		envoy.AddProxyProtocol(l)
 	}
-	if plan.Servers[0].Kind().IsTLS() {
+	if plan.Shared != nil || plan.Servers[0].Kind().IsTLS() {
 		envoy.AddTLSInspector(l, envoy.AllPorts())
 	}
 	q.telemetry.Settings(r, k.Telemetry).Apply(l)
 	return l
 }
 
-// terminated returns the names for which some server shows a certificate. No rule for another server takes one of them.
-func terminated(plan *gateway.Listener) map[string]bool {
+// addShared adds the filter chain of the hosts with certificates on demand. The listener then chooses its chains by name: Envoy takes either a rule
+// for all chains, or a match of each.
+func (b gatewayBuilder) addShared(l *listenerv3.Listener, s *gateway.Shared) {
+	if s == nil {
+		return
+	}
+	names := []envoy.ServerNames{{Chain: s.Table, Names: s.Names}}
+	other := ""
+	for _, c := range l.FilterChains {
+		hosts := c.GetFilterChainMatch().GetServerNames()
+		if c.FilterChainMatch = nil; len(hosts) == 0 {
+			c.Name, other = gateways.AnyHost, gateways.AnyHost
+			continue
+		}
+		c.Name = hosts[0] // no other chain has the name
+		names = append(names, envoy.ServerNames{Chain: c.Name, Names: hosts})
+	}
+	o := b.http
+	o.ChecksHost = true
+	chain := envoy.Chain(s.Table, nil, append(b.filters.network(b.at.Port), envoy.HTTPWithRDS("outbound_"+b.name, s.Table, o))...)
+	chain.TransportSocket = envoy.OnDemandTLS(b.q.tables.TLS(b.r, compliance.Parameters{}))
+	chain.TransportSocketConnectTimeout = envoy.Duration(handshakeTimeout)
+	l.FilterChains = append(l.FilterChains, chain)
+	envoy.MatchServerNames(l, names, other)
+}
+
+// terminated returns the names for which some server shows a certificate. No rule for a server that forwards TLS takes one of them.
+func (q *Queries) terminated(r *query.Reader, k gatewaySocketKey, plan *gateway.Listener) map[string]bool {
 	taken := map[string]bool{}
-	for _, s := range plan.Servers {
+	if !slices.ContainsFunc(plan.Servers, func(s gateway.Placed) bool { return s.Kind() == gateways.PassesTLS }) {
+		return taken
+	}
+	servers, _ := q.gateways.ServersAt(r, k.Served, k.at)
+	for _, s := range servers {
 		if s.Secure() {
 			for _, host := range s.Hosts {
 				taken[host.Name] = true

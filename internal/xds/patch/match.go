@@ -151,7 +151,7 @@ func PortOfRoutes(name string) uint32 {
 	return uint32(n)
 }
 
-// gatewayRoutes are the parts of the name of a route configuration of gateways. One for HTTP has only the port.
+// gatewayRoutes are the parts of the name of a route configuration of gateways. One for HTTP, or for hosts with certificates on demand, has only the port.
 type gatewayRoutes struct {
 	port              uint32
 	portName, gateway string
@@ -159,7 +159,7 @@ type gatewayRoutes struct {
 
 func gatewayRoutesOf(name string) (of gatewayRoutes) {
 	parts := strings.Split(name, ".")
-	if len(parts) < 2 || parts[0] != "http" && parts[0] != "https" {
+	if len(parts) < 2 || parts[0] != "http" && parts[0] != "https" && parts[0] != "shared" {
 		return of
 	}
 	if n, err := strconv.ParseUint(parts[1], 10, 16); err == nil {

@@ -8,6 +8,9 @@ type Answer struct {
 	Denied bool
 	// Pending means that there is no answer yet, and that there will be one: the proxy waits.
 	Pending bool
+	// Unexpected means that nothing demands the resource: a client of a gateway named a host that the gateway does not have. Clients name what they
+	// like, so this is no trouble of the proxy.
+	Unexpected bool
 	// Reason says why there is no resource; empty if nothing more is known. It has nothing of the content of a resource.
 	Reason string
 }
@@ -17,5 +20,5 @@ func (a Answer) Equal(o Answer) bool {
 	if a.Resource == nil || o.Resource == nil {
 		return a == o
 	}
-	return a.Denied == o.Denied && a.Pending == o.Pending && a.Reason == o.Reason && a.Resource.ContentHash() == o.Resource.ContentHash()
+	return a.Denied == o.Denied && a.Pending == o.Pending && a.Unexpected == o.Unexpected && a.Reason == o.Reason && a.Resource.ContentHash() == o.Resource.ContentHash()
 }

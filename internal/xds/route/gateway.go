@@ -88,6 +88,9 @@ func (q *Queries) gatewayHost(r *query.Reader, k gatewayHostKey) ([]*resource.Pi
 	}
 	vhost := envoy.VirtualHost(envoy.VirtualHostName(k.host, port), []string{k.host}, routes...)
 	vhost.IncludeRequestAttemptCount = !s.HideAttempts
+	if k.Table(k.name).Shared() {
+		envoy.OnlyOwnHost(vhost, k.host)
+	}
 	if redirects {
 		vhost.RequireTls = routev3.VirtualHost_ALL
 	}

@@ -101,8 +101,8 @@ func (n Name) Secrets() []string {
 	return []string{n.Secret}
 }
 
-// Find answers a proxy.
-func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name string) resource.Answer {
+// Find answers a proxy that requests a secret, which it knows as another name, or as the same.
+func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name, as string) resource.Answer {
 	denied := func(format string, args ...any) resource.Answer {
 		return resource.Answer{Denied: true, Reason: fmt.Sprintf(format, args...)}
 	}
@@ -119,7 +119,7 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name string) resource.An
 		return denied("the Secret is of namespace %s, and the proxy of %s; proxies get Secrets of their own namespace only", n.Namespace, who.Namespace)
 	}
 	if q.o.Folder {
-		if a, found := q.look(r, "", who.Namespace, name, n); found {
+		if a, found := q.look(r, "", who.Namespace, as, n); found {
 			return a
 		}
 	}
@@ -135,7 +135,7 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name string) resource.An
 		return denied("the service account %s/%s may not list Secrets there; bind it to a Role of the namespace with the rule {apiGroups: [\"\"], resources: [secrets], verbs: [list]}",
 			who.Namespace, who.ServiceAccount)
 	}
-	if a, found := q.look(r, q.tables.ClusterID(), who.Namespace, name, n); found {
+	if a, found := q.look(r, q.tables.ClusterID(), who.Namespace, as, n); found {
 		return a
 	}
 	return resource.Answer{Reason: fmt.Sprintf("there is no Secret %s/%s", who.Namespace, n.Secret)}

@@ -1,0 +1,201 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// Shared are the hosts of a socket whose certificates Envoy asks for when a client names them. They share one filter chain and one route
+// configuration, so that another host changes neither.
+type Shared struct {
+	// Table is the name of the route configuration.
+	Table string
+	// Names are the names in TLS that lead to the filter chain, sorted: the hosts, or patterns for all hosts with the same parent domain. A
+	// pattern lets through names that no host has, and these get no certificate.
+	Names []string
+}
+
+func (s *Shared) equal(o *Shared) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	return s.Table == o.Table && slices.Equal(s.Names, o.Names)
+}
+
+// sharedHosts are hosts with certificates on demand, each with its server. The server has that host only.
+type sharedHosts = omap.Map[omap.Name, sharedServer]
+
+// sharedServer is the server of one host.
+type sharedServer struct{ Placed }
+
+// ContentHash implements omap.Value.
+func (s sharedServer) ContentHash() omap.Hash {
+	b := fmt.Appendf(nil, "%q %d %d %q %d %q %q %q", s.Gateway.String(), s.Created, s.Index, s.Table, s.Port, s.PortName, s.Name, s.Credential())
+	return omap.Sum(fmt.Appendf(b, "%q %q", s.Hosts, s.Field))
+}
+
+// Size implements omap.Value.
+func (sharedServer) Size() int { return 0 }
+
+// sharedKey names the hosts of a route configuration with certificates on demand.
+type sharedKey = tableKey
+
+func (q *Queries) defineShared(g *query.Graph) {
+	q.shared = query.DefineLayers(g, "gatewaySharedHosts", func(r *query.Reader, k sharedKey) []sharedHosts {
+		p, _ := q.plan.Get(r, k.Served)
+		return []sharedHosts{p.shared[k.table]}
+	})
+	q.onDemand = query.DefineLayers(g, "gatewayCertificatesOnDemand", func(r *query.Reader, k Served) []sharedHosts {
+		p, _ := q.plan.Get(r, k)
+		return []sharedHosts{p.certificates}
+	})
+}
+
+// OnDemand returns the name of the Secret with the certificate of a host that gateways have on demand; false if it is no such host. name is what a
+// client asks for in TLS, in any case of letters.
+func (q *Queries) OnDemand(r *query.Reader, k Served, name string) (credential string, ok bool) {
+	if !k.OnDemand {
+		return "", false
+	}
+	s, ok := q.onDemand.Get(r, k, omap.Name(strings.ToLower(name)))
+	return s.Credential(), ok
+}
+
+// ServersAt returns all servers of a socket of gateways, those of hosts with certificates on demand included; false if they do not listen there.
+func (q *Queries) ServersAt(r *query.Reader, k Served, at Socket) ([]Placed, bool) {
+	l, ok := q.Listener(r, k, at)
+	if !ok {
+		return nil, false
+	}
+	list := l.Servers
+	if l.Shared != nil {
+		list = slices.Clone(list)
+		for _, s := range q.shared.Merged(r, sharedKey{k, l.Shared.Table}).All() {
+			list = append(list, s.Placed)
+		}
+	}
+	return list, true
+}
+
+// share takes the hosts that need nothing but a certificate out of their servers. What remains of a server, such as its patterns, keeps a filter chain of
+// its own.
+func (b *planner) share() {
+	b.shared = map[string]sharedHosts{}
+	credentials := map[string]string{}
+	var all []omap.Change[omap.Name, sharedServer]
+	for _, l := range b.listeners {
+		if slices.ContainsFunc(l.Servers, func(s Placed) bool { return s.Kind() == gateway.PassesMeshTLS }) {
+			continue // its filter chains are chosen by more than the name in TLS
+		}
+		table := sharedTable(l.Socket)
+		var hosts []omap.Change[omap.Name, sharedServer]
+		var rest []Placed
+		for _, s := range l.Servers {
+			shared, own := s.split(credentials)
+			for _, h := range shared {
+				one := s
+				one.Hosts, one.Table = []gateway.Host{h}, table
+				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{one}))
+			}
+			if s.Hosts = own; len(own) > 0 || len(shared) == 0 {
+				rest = append(rest, s)
+			}
+		}
+		if len(hosts) > 0 {
+			m := omap.With(sharedHosts{}, hosts...)
+			l.Servers, l.Shared, b.shared[table] = rest, &Shared{table, guards(m, rest)}, m
+			all = append(all, hosts...)
+		}
+	}
+	b.certificates = omap.With(sharedHosts{}, all...)
+}
+
+// sharedPrefix begins the names of route configurations of hosts with certificates on demand.
+const sharedPrefix = "shared."
+
+// sharedTable is the name of the route configuration of the hosts of a socket with certificates on demand.
+func sharedTable(at Socket) string {
+	name := sharedPrefix + strconv.FormatUint(uint64(at.Port), 10)
+	if at.Bind != "" {
+		name += "." + at.Bind
+	}
+	return name
+}
+
+// split divides the hosts of a server into those with a certificate on demand and others. credentials are the Secrets of the hosts of the sockets before:
+// a client names a host and no port, so a host that has another certificate at another port is among the others.
+func (s Placed) split(credentials map[string]string) (shared, own []gateway.Host) {
+	if !s.Ordinary() {
+		return nil, s.Hosts
+	}
+	for _, h := range s.Hosts {
+		if c, known := credentials[h.Name]; !h.Exact() || known && c != s.Credential() {
+			own = append(own, h)
+			continue
+		}
+		credentials[h.Name] = s.Credential()
+		shared = append(shared, h)
+	}
+	return shared, own
+}
+
+// sharedBy returns the servers of a route configuration for hosts with certificates on demand that may have the routes of an object with some hosts and
+// patterns. Only the servers of these hosts are read, so that another host costs the objects of others nothing.
+func (q *Queries) sharedBy(r *query.Reader, k sharedKey, hosts []string) (list []Placed) {
+	add := func(s Placed) {
+		if !slices.ContainsFunc(list, func(o Placed) bool { return o.Hosts[0] == s.Hosts[0] }) {
+			list = append(list, s)
+		}
+	}
+	for _, host := range hosts {
+		if !mesh.IsWildcard(host) {
+			if s, ok := q.shared.Get(r, k, omap.Name(host)); ok {
+				add(s.Placed)
+			}
+			continue
+		}
+		for name, s := range q.shared.Merged(r, k).All() {
+			if mesh.Covers(host, string(name)) {
+				add(s.Placed)
+			}
+		}
+	}
+	return list
+}
+
+// guards returns the names that lead to the filter chain of some hosts: a pattern for the parent domain, unless it would take names from another
+// server.
+func guards(hosts sharedHosts, others []Placed) (names []string) {
+	patterns := map[string]bool{}
+	for _, s := range others {
+		for _, h := range s.Hosts {
+			patterns[h.Name] = !h.Exact()
+		}
+	}
+	for host := range hosts.All() {
+		name := string(host)
+		if _, parent, ok := strings.Cut(name, "."); ok && strings.Contains(parent, ".") && !covered(parent, patterns) {
+			name = "*." + parent
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// covered reports whether some pattern covers the names below a domain.
+func covered(domain string, patterns map[string]bool) bool {
+	for name := range mesh.NarrowestFirst("*." + domain) {
+		if patterns[name] {
+			return true
+		}
+	}
+	return false
+}
