@@ -54,7 +54,8 @@ type connection struct {
 	unacknowledged map[connected.UnacknowledgedKey]struct{}
 	// answers has, for each name that the proxy asks for, the function that ends the observation of its answer.
 	answers map[connected.ResourceKey]func()
-	// missing are the secrets of hosts that clients of a gateway named and that do not exist, and staying those of them that the proxy has dropped.
+	// missing are the secrets of a gateway's hosts that do not exist although clients named the hosts. staying are the missing secrets that the proxy has
+	// dropped.
 	missing, staying map[connected.ResourceKey]struct{}
 }
 

@@ -141,7 +141,7 @@ func (l *Loop) observeAnswers(conn *connection, changes wantChanges) {
 const maxStaying = 100
 
 // stays reports whether the row of a name stays although the proxy has dropped the name. A gateway that is denied the certificate of a host drops the
-// name at once and asks again when the next client names the host; users must see the problem meanwhile.
+// name at once and asks again when the next client names the host; until then users must see the problem.
 func (l *Loop) stays(conn *connection, k connected.ResourceKey) bool {
 	p, ok := l.tables.Proxies.Peek(conn.id)
 	_, missing := conn.missing[k]

@@ -29,9 +29,11 @@ type Gateways struct {
 	Selectors store.Table[api.Key, mesh.Labels]
 	Selecting store.Index[mesh.Label, SelectingPolicy]
 	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
-	// see them, BoundFor by the labels of gateways that their rules name, and BoundDelegates by the delegates of their rules.
+	// see them, BoundHosts by these and by host, BoundFor by the labels of gateways that their rules name, and BoundDelegates by the delegates of
+	// their rules.
 	Bindings       store.Table[api.Key, *GatewayBinding]
 	BoundTo        store.Index[GatewayLayer, api.Key]
+	BoundHosts     store.Index[GatewayHost, api.Key]
 	BoundFor       store.Index[mesh.Label, api.Key]
 	BoundDelegates store.Index[api.Key, api.Key]
 	// SecureGateways lists the Gateways with a server with TLS for a host, the oldest first.
@@ -90,6 +92,12 @@ type GatewayLayer struct {
 	Layer   string
 }
 
+// GatewayHost is a host, or a pattern, of a Gateway and the namespace of gateways to which objects are exported.
+type GatewayHost struct {
+	GatewayLayer
+	Host string
+}
+
 // GatewayBinding names the Gateways to which the routes of a VirtualService belong.
 type GatewayBinding struct {
 	Created int64
@@ -128,7 +136,7 @@ type GatewayRoutes struct {
 
 func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
 	t.Gateways.Selectors.Set(tx, o.Key, mesh.LabelsOf(spec.Selector))
-	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gatewayServers(spec, o.Namespace)})
+	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.GatewayServers(spec, o.Namespace)})
 }
 
 // bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
@@ -270,6 +278,15 @@ func (t *Tables) defineBindings(db *store.DB) {
 		for _, gw := range b.Gateways {
 			for _, layer := range b.Layers {
 				add(GatewayLayer{gw, layer}, k)
+			}
+		}
+	})
+	g.BoundHosts = store.NewIndex(g.Bindings, "boundToHost", func(k api.Key, b *GatewayBinding, add func(GatewayHost, api.Key)) {
+		for _, gw := range b.Gateways {
+			for _, layer := range b.Layers {
+				for _, host := range b.Hosts {
+					add(GatewayHost{GatewayLayer{gw, layer}, host}, k)
+				}
 			}
 		}
 	})

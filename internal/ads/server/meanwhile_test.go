@@ -119,7 +119,7 @@ func TestStreamEndsWhileConnecting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Stream{server: New(m, Options{}), grpc: &interrupted{}, abort: cancel, requests: make(chan queuedRequest, 1), core: protocol.NewCore(protocol.NewShared(""), protocol.Delta)}
 	s.held, _ = s.server.clients.enter("a client", 1)
-	s.connect(encode(t, node))
+	s.connect(&protocol.Request{Node: encode(t, node)})
 	if m.closed != 1 || ctx.Err() == nil {
 		t.Errorf("the attachment was closed %d times, want once; the stream's context ended with %v", m.closed, ctx.Err())
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -139,8 +140,12 @@ func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 		case slices.Contains(done, s.Gateway):
 			continue
 		}
+		find := q.boundTo
+		if len(servers) == 1 {
+			find = q.boundFor
+		}
 		done = append(done, s.Gateway)
-		for k := range q.boundTo(r, s.Gateway, t.Namespace) {
+		for k := range find(r, s, t.Namespace) {
 			all = append(all, omap.Put(k, omap.Unit{}))
 		}
 	}
@@ -151,13 +156,36 @@ func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 // Ingress of the certificate itself is among those for the first host.
 const maxShared = 100
 
-// boundTo yields the VirtualServices bound to a Gateway that the gateways of a namespace see.
-func (q *Queries) boundTo(r *query.Reader, gw api.Key, namespace string) func(yield func(api.Key) bool) {
+// boundTo yields the VirtualServices bound to the Gateway of a server that the gateways of a namespace see.
+func (q *Queries) boundTo(r *query.Reader, s Placed, namespace string) iter.Seq[api.Key] {
 	return func(yield func(api.Key) bool) {
 		for _, layer := range []string{"", namespace} {
-			for k := range q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: gw, Layer: layer}).All() {
+			for k := range q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: s.Gateway, Layer: layer}).All() {
 				if !yield(k) {
 					return
+				}
+			}
+		}
+	}
+}
+
+// boundFor yields the VirtualServices of boundTo that may have a host of the server. A server with few hosts and no pattern finds them by host: a Gateway with a thousand
+// servers with TLS and a thousand VirtualServices would otherwise have a million pairs.
+func (q *Queries) boundFor(r *query.Reader, s Placed, namespace string) iter.Seq[api.Key] {
+	const few = 20
+	if len(s.Hosts) > few || slices.ContainsFunc(s.Hosts, func(h gateway.Host) bool { return !h.Exact() }) {
+		return q.boundTo(r, s, namespace)
+	}
+	return func(yield func(api.Key) bool) {
+		for _, h := range s.Hosts {
+			for name := range mesh.NarrowestFirst(h.Name) {
+				for _, layer := range []string{"", namespace} {
+					at := state.GatewayHost{GatewayLayer: state.GatewayLayer{Gateway: s.Gateway, Layer: layer}, Host: name}
+					for k := range q.tables.Gateways.BoundHosts.Group(r, at).All() {
+						if !yield(k) {
+							return
+						}
+					}
 				}
 			}
 		}
@@ -297,7 +325,7 @@ type BoundObject struct {
 func (q *Queries) Bound(r *query.Reader, p Proxies, s Placed) (list []BoundObject) {
 	var uses []Use
 	hosts := map[api.Key][]string{}
-	for k := range q.boundTo(r, s.Gateway, p.Namespace) {
+	for k := range q.boundFor(r, s, p.Namespace) {
 		row, ok := q.tables.Gateways.Bindings.Get(r, k)
 		if !ok || hosts[k] != nil {
 			continue

@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"fmt"
+	"encoding/binary"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,10 +35,17 @@ type sharedHosts = omap.Map[omap.Name, sharedServer]
 // sharedServer is the server of one host.
 type sharedServer struct{ Placed }
 
-// ContentHash implements omap.Value.
+// ContentHash implements omap.Value. There is one value per host, and all are made again when one server changes, so it formats nothing.
 func (s sharedServer) ContentHash() omap.Hash {
-	b := fmt.Appendf(nil, "%q %d %d %q %d %q %q %q", s.Gateway.String(), s.Created, s.Index, s.Table, s.Port, s.PortName, s.Name, s.Credential())
-	return omap.Sum(fmt.Appendf(b, "%q %q", s.Hosts, s.Field))
+	b := make([]byte, 0, 256)
+	for _, n := range []uint64{uint64(s.Created), uint64(s.Index), uint64(s.Port)} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	k, h := s.Gateway, s.Hosts[0]
+	for _, text := range []string{k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name} {
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	return omap.Sum(b)
 }
 
 // Size implements omap.Value.
@@ -68,7 +75,7 @@ func (q *Queries) OnDemand(r *query.Reader, k Served, name string) (credential s
 	return s.Credential(), ok
 }
 
-// ServersAt returns all servers of a socket of gateways, those of hosts with certificates on demand included; false if they do not listen there.
+// ServersAt returns all servers of a socket of gateways, with the servers of hosts with certificates on demand; false if they do not listen there.
 func (q *Queries) ServersAt(r *query.Reader, k Served, at Socket) ([]Placed, bool) {
 	l, ok := q.Listener(r, k, at)
 	if !ok {
@@ -112,9 +119,12 @@ func (b *planner) share() {
 			m := omap.With(sharedHosts{}, hosts...)
 			l.Servers, l.Shared, b.shared[table] = rest, &Shared{table, guards(m, rest)}, m
 			all = append(all, hosts...)
+			b.certificates = m
 		}
 	}
-	b.certificates = omap.With(sharedHosts{}, all...)
+	if len(b.shared) > 1 {
+		b.certificates = omap.With(sharedHosts{}, all...)
+	}
 }
 
 // sharedPrefix begins the names of route configurations of hosts with certificates on demand.
@@ -129,7 +139,7 @@ func sharedTable(at Socket) string {
 	return name
 }
 
-// split divides the hosts of a server into those with a certificate on demand and others. credentials are the Secrets of the hosts of the sockets before:
+// split divides the hosts of a server into hosts with a certificate on demand and others. credentials are the Secrets of the hosts of the sockets before:
 // a client names a host and no port, so a host that has another certificate at another port is among the others.
 func (s Placed) split(credentials map[string]string) (shared, own []gateway.Host) {
 	if !s.Ordinary() {

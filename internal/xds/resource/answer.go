@@ -8,8 +8,8 @@ type Answer struct {
 	Denied bool
 	// Pending means that there is no answer yet, and that there will be one: the proxy waits.
 	Pending bool
-	// Unexpected means that nothing demands the resource: a client of a gateway named a host that the gateway does not have. Clients name what they
-	// like, so this is no trouble of the proxy.
+	// Unexpected means that nothing demands the resource: a client of a gateway named a host that the gateway does not have. Clients may name any
+	// host, so this is no trouble of the proxy.
 	Unexpected bool
 	// Reason says why there is no resource; empty if nothing more is known. It has nothing of the content of a resource.
 	Reason string

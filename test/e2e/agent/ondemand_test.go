@@ -158,34 +158,9 @@ func (c *crowd) listenerChanges() int64 {
 // certificate and a restart of the control plane change no listener and end no connection. Names that it does not have get nothing at once.
 func TestCertificatesOnDemand(t *testing.T) {
 	c := newCrowd(t)
-	c.presents("h1.crowd.example.com", "first-1")
-	c.presents("H2.CROWD.example.com", "first-2")
-	if name, err := c.subject(t.Context(), "mutual.crowd.example.com"); err != nil && name == "" && !strings.Contains(err.Error(), "certificate required") {
-		t.Errorf("a host with a filter chain of its own: %v", err)
-	}
-	for _, name := range []string{"h1000.crowd.example.com", "h119.crowd.example.com", "default", "kubernetes://c1", ""} {
-		if got, err := c.subject(t.Context(), name); err == nil {
-			t.Errorf("%q gets the certificate %s", name, got)
-		}
-	}
-	c.await("a problem about the Secret that does not exist, and about no name that the gateway does not have", func(ctx context.Context) error {
-		problems, err := c.Problems(ctx)
-		all := strings.Join(problems, "\n")
-		if strings.Contains(all, "h1000") {
-			t.Errorf("a client caused a problem: %s", all)
-		}
-		if err == nil && !strings.Contains(all, "there is no folder shop/gone") {
-			err = fmt.Errorf("the problems are %q", problems)
-		}
-		return err
-	})
-
+	c.knowsHosts()
 	client := c.over("h1.crowd.example.com")
-	for host, want := range map[string]int{"h1.crowd.example.com": 200, "h2.crowd.example.com": http.StatusMisdirectedRequest, "h1000.crowd.example.com": 404} {
-		if got := c.status(client, host); got != want {
-			t.Errorf("%s over a connection for h1: %d, want %d", host, got, want)
-		}
-	}
+	c.separatesHosts(client)
 
 	was := c.listenerChanges()
 	c.hosts(130)
@@ -219,5 +194,41 @@ func TestCertificatesOnDemand(t *testing.T) {
 	const rejected = `^(cluster_manager\.cds|listener_manager\.lds|http\..*\.rds\..*)\.update_rejected$`
 	if n, err := c.router.Sum(t.Context(), rejected); n != 0 || err != nil {
 		t.Errorf("%d rejections, %v", n, err)
+	}
+}
+
+// knowsHosts checks which names get a certificate, and that only a host without its Secret is a problem.
+func (c *crowd) knowsHosts() {
+	c.Helper()
+	c.presents("h1.crowd.example.com", "first-1")
+	c.presents("H2.CROWD.example.com", "first-2")
+	if name, err := c.subject(c.Context(), "mutual.crowd.example.com"); err != nil && name == "" && !strings.Contains(err.Error(), "certificate required") {
+		c.Errorf("a host with a filter chain of its own: %v", err)
+	}
+	for _, name := range []string{"h1000.crowd.example.com", "h119.crowd.example.com", "default", "kubernetes://c1", ""} {
+		if got, err := c.subject(c.Context(), name); err == nil {
+			c.Errorf("%q gets the certificate %s", name, got)
+		}
+	}
+	c.await("a problem about the Secret that does not exist, and about no name that the gateway does not have", func(ctx context.Context) error {
+		problems, err := c.Problems(ctx)
+		all := strings.Join(problems, "\n")
+		if strings.Contains(all, "h1000") {
+			c.Errorf("a client caused a problem: %s", all)
+		}
+		if err == nil && !strings.Contains(all, "there is no folder shop/gone") {
+			err = fmc.Errorf("the problems are %q", problems)
+		}
+		return err
+	})
+}
+
+// separatesHosts checks that a connection for one host serves no other host.
+func (c *crowd) separatesHosts(client *http.Client) {
+	c.Helper()
+	for host, want := range map[string]int{"h1.crowd.example.com": 200, "h2.crowd.example.com": http.StatusMisdirectedRequest, "h1000.crowd.example.com": 404} {
+		if got := c.status(client, host); got != want {
+			c.Errorf("%s over a connection for h1: %d, want %d", host, got, want)
+		}
 	}
 }

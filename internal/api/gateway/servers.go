@@ -1,4 +1,4 @@
-package state
+package gateway
 
 import (
 	"cmp"
@@ -7,21 +7,20 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// gatewayServers returns the servers of a Gateway in a namespace.
-func gatewayServers(spec *networking.Gateway, namespace string) []gateway.Server {
-	list := make([]gateway.Server, 0, len(spec.Servers))
+// GatewayServers returns the servers of a Gateway in a namespace.
+func GatewayServers(spec *networking.Gateway, namespace string) []Server {
+	list := make([]Server, 0, len(spec.Servers))
 	for i, s := range spec.Servers {
 		protocol, _ := mesh.ParseProtocol(s.GetPort().GetProtocol())
-		server := gateway.Server{
+		server := Server{
 			Port: s.GetPort().GetNumber(), PortName: s.GetPort().GetName(), Name: s.Name, Protocol: protocol, Bind: s.Bind,
 			Field: fmt.Sprintf("spec.servers[%d]", i), TLS: gatewayTLS(s.Tls),
 		}
 		for _, host := range s.Hosts {
-			server.Hosts = append(server.Hosts, gateway.HostOf(host, namespace))
+			server.Hosts = append(server.Hosts, HostOf(host, namespace))
 		}
 		list = append(list, server)
 	}
@@ -29,15 +28,15 @@ func gatewayServers(spec *networking.Gateway, namespace string) []gateway.Server
 }
 
 // gatewayTLS returns the settings of a server for TLS.
-func gatewayTLS(s *networking.ServerTLSSettings) *gateway.TLS {
+func gatewayTLS(s *networking.ServerTLSSettings) *TLS {
 	if s == nil {
 		return nil
 	}
-	t := &gateway.TLS{
-		Mode: map[networking.ServerTLSSettings_TLSmode]gateway.TLSMode{
-			networking.ServerTLSSettings_SIMPLE: gateway.TLSSimple, networking.ServerTLSSettings_MUTUAL: gateway.TLSMutual,
-			networking.ServerTLSSettings_OPTIONAL_MUTUAL: gateway.TLSOptional, networking.ServerTLSSettings_ISTIO_MUTUAL: gateway.TLSMesh,
-			networking.ServerTLSSettings_PASSTHROUGH: gateway.TLSPass, networking.ServerTLSSettings_AUTO_PASSTHROUGH: gateway.TLSPassMesh,
+	t := &TLS{
+		Mode: map[networking.ServerTLSSettings_TLSmode]TLSMode{
+			networking.ServerTLSSettings_SIMPLE: TLSSimple, networking.ServerTLSSettings_MUTUAL: TLSMutual,
+			networking.ServerTLSSettings_OPTIONAL_MUTUAL: TLSOptional, networking.ServerTLSSettings_ISTIO_MUTUAL: TLSMesh,
+			networking.ServerTLSSettings_PASSTHROUGH: TLSPass, networking.ServerTLSSettings_AUTO_PASSTHROUGH: TLSPassMesh,
 		}[s.Mode],
 		Redirect: s.HttpsRedirect, Credentials: s.CredentialNames, RootsCredential: s.CaCertCredentialName, Roots: s.CaCertificates, CRL: s.CaCrl,
 		SubjectAltNames: s.SubjectAltNames, SPKI: s.VerifyCertificateSpki, Hashes: s.VerifyCertificateHash, SkipVerify: s.InsecureSkipVerify.GetValue(),

@@ -1,0 +1,27 @@
+package proxy
+
+import "testing"
+
+// The choice is the node's. Without one it follows from the number of hosts, for versions of Envoy that were measured. No Envoy gets certificates on demand
+// that would refuse the listener.
+func TestOnDemand(t *testing.T) {
+	for _, c := range []struct {
+		role, text string
+		envoy      uint32
+		want       OnDemand
+	}{
+		{"router", "", 40, OnDemandByCount}, {"router", "", 37, OnDemandByCount},
+		{"router", "", 36, OnDemandOff}, {"router", "", 41, OnDemandOff}, {"router", "", 0, OnDemandOff},
+		{"router", "true", 40, OnDemandOn}, {"router", "1", 41, OnDemandOn}, {"router", "True", 0, OnDemandOn}, {"router", "true", 36, OnDemandOff},
+		{"router", "false", 40, OnDemandOff}, {"router", "0", 40, OnDemandOff},
+		{"sidecar", "true", 40, OnDemandOff}, {"sidecar", "", 40, OnDemandOff},
+	} {
+		p, err := Parse(Node{ID: c.role + "~10.1.1.1~a.b~b.svc.cluster.local", Envoy: c.envoy, Metadata: metadata(t, `{"ON_DEMAND_CERTIFICATES": "`+c.text+`"}`)})
+		if err != nil || p.OnDemand != c.want {
+			t.Errorf("%+v: %v, %v", c, p, err)
+		}
+	}
+	if _, err := Parse(Node{ID: "router~10.1.1.1~a.b~b.svc.cluster.local", Metadata: metadata(t, `{"ON_DEMAND_CERTIFICATES": "perhaps"}`)}); err == nil {
+		t.Error("a choice that cannot be read is taken")
+	}
+}

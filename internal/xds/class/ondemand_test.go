@@ -1,0 +1,113 @@
+package class_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// crowdedServer is a server of a Gateway for one host with a certificate of its own.
+func crowdedServer(i int) string {
+	return fmt.Sprintf("  - {port: {number: 443, name: h%[1]d, protocol: HTTPS}, hosts: [h%[1]d.exam.com], tls: {mode: SIMPLE, credentialName: s%[1]d}}\n", i)
+}
+
+// crowdedGateway is a Gateway for hosts from one to another.
+func crowdedGateway(name string, from, to int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: edge}\nspec:\n  selector: {gw: front}\n  servers:\n", name)
+	for i := from; i < to; i++ {
+		b.WriteString(crowdedServer(i))
+	}
+	return b.String()
+}
+
+func crowdedRoutes(gateway string, i int, path string) string {
+	return strings.Replace(gatewayRoutes(i, path), "edge/front", "edge/"+gateway, 1)
+}
+
+// crowded is a mesh with a gateway of n hosts, which gets certificates as a choice says.
+func crowded(t meshtest.T, n int, choice string) (*meshtest.World, proxy.Class) {
+	w := meshtest.New(t)
+	list := []string{fmt.Sprintf(frontGateway, `"*.plain.com"`, "10.1.0.1"), crowdedGateway("crowd", 0, n)}
+	for i := range n {
+		list = append(list, crowdedRoutes("crowd", i, "/a"))
+	}
+	w.Apply(strings.Join(list, "---\n"))
+	return w, w.Connect(meshtest.Node(t, "router~10.0.0.1~gw-0.edge~edge.svc.cluster.local", fmt.Sprintf(`{"LABELS": {"gw": "front"}, "ON_DEMAND_CERTIFICATES": "%s"}`, choice)))
+}
+
+// onDemandCosts returns the cells that run for each of some edits at a gateway with n hosts.
+func onDemandCosts(t *testing.T, n int) (out map[string]map[string]int) {
+	w, c := crowded(t, n, "true")
+	out = map[string]map[string]int{}
+	step := func(name string, docs ...string) {
+		was, _ := w.State(c).Get(resource.Listener, "0.0.0.0_443")
+		w.Graph.Cost()
+		w.Apply(strings.Join(docs, "---\n"))
+		out[name] = maps.Clone(w.Graph.Cost())
+		if now, ok := w.State(c).Get(resource.Listener, "0.0.0.0_443"); !ok || now.ContentHash() != was.ContentHash() {
+			t.Errorf("%s: the listener changes", name)
+		}
+	}
+	step("path", crowdedRoutes("crowd", 4, "/b"))
+	step("comes", crowdedGateway("crowd", 0, n+1), crowdedRoutes("crowd", n, "/a"))
+	step("goes", crowdedGateway("crowd", 0, n))
+	if n < 50 {
+		w.Check()
+	}
+	return out
+}
+
+// TestOnDemandCost: at a gateway with certificates on demand, another host runs the cells of that host, however many others there are, and changes no
+// listener.
+func TestOnDemandCost(t *testing.T) {
+	few, many := onDemandCosts(t, 10), onDemandCosts(t, 200)
+	for name, got := range many {
+		if !maps.Equal(few[name], got) {
+			t.Errorf("%s: with 10 hosts %v, with 200 %v", name, few[name], got)
+		}
+		if got["gatewayVirtualHost"] > 1 || got["gatewayListener"] > 0 {
+			t.Errorf("%s: runs %v", name, got)
+		}
+	}
+}
+
+// BenchmarkGatewayHost measures the time from a commit until the state of a gateway with 1,000 hosts is ready: another host in its Gateway, and in
+// a Gateway of its own.
+func BenchmarkGatewayHost(b *testing.B) {
+	for _, choice := range []string{"false", "true"} {
+		for _, own := range []bool{false, true} {
+			b.Run(fmt.Sprintf("ondemand=%s/own=%v", choice, own), func(b *testing.B) {
+				w, last := crowded(b, 1000, choice)
+				for i := range b.N {
+					b.StopTimer()
+					name, from := "crowd", 0
+					if own {
+						name, from = fmt.Sprint("own", i), 1000+i
+					}
+					batch := w.Batch(meshtest.Parse(b, crowdedGateway(name, from, 1001+i)+"---\n"+crowdedRoutes(name, 1000+i, "/a"))...)
+					b.StartTimer()
+					w.Graph.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, batch) })
+					w.Settle(1000)
+					if own {
+						c := last
+						c.Gateways = intern.Of(append(last.Gateways.Items(), api.Key{Kind: api.KindGateway, Namespace: "edge", Name: name})...)
+						w.Watch(c)
+						b.StopTimer()
+						w.Leave(last)
+						last = c
+						b.StartTimer()
+					}
+				}
+			})
+		}
+	}
+}
