@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"cmp"
-	"fmt"
+	"encoding/binary"
 	"iter"
 	"slices"
 	"strings"
@@ -60,8 +60,21 @@ func flag(on bool) int {
 	return 0
 }
 
-// AppendTo appends an unambiguous form.
-func (u Use) AppendTo(b []byte) []byte { return fmt.Appendf(b, "%q", fmt.Sprint(u)) }
+// AppendTo appends an unambiguous form. It formats nothing: gateways have a use per host, and each is hashed when a Gateway comes or goes.
+func (u Use) AppendTo(b []byte) []byte {
+	for _, n := range []int64{int64(u.Index), int64(u.Port), u.Older, int64(flag(u.Redirects)), int64(flag(u.Secure)), int64(u.Rank), u.Created} {
+		b = binary.AppendVarint(b, n)
+	}
+	return appendTexts(b, u.Gateway, u.Object.Kind, u.Object.Namespace, u.Object.Name, u.Object.Cluster, u.Rules)
+}
+
+// appendTexts appends each text behind its length.
+func appendTexts(b []byte, texts ...string) []byte {
+	for _, text := range texts {
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	return b
+}
 
 // binding is what a VirtualService, or a server that redirects, contributes to a table.
 type binding struct {
@@ -80,9 +93,9 @@ func (b binding) OutputName() string { return b.name }
 
 // ContentHash implements omap.Value.
 func (b binding) ContentHash() omap.Hash {
-	list := fmt.Appendf(nil, "%q", b.name)
+	list := appendTexts(nil, b.name)
 	for _, u := range b.uses {
-		list = u.AppendTo(fmt.Appendf(list, " %q", u.host))
+		list = u.AppendTo(appendTexts(list, u.host))
 	}
 	return omap.Sum(list)
 }

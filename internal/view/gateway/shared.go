@@ -42,10 +42,7 @@ func (s sharedServer) ContentHash() omap.Hash {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	k, h := s.Gateway, s.Hosts[0]
-	for _, text := range []string{k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name} {
-		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
-	}
-	return omap.Sum(b)
+	return omap.Sum(appendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name))
 }
 
 // Size implements omap.Value.
