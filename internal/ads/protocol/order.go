@@ -107,8 +107,12 @@ func (c *Core) advance(s step, cur *cursor) {
 	case cur.sendable():
 		return
 	case cur.open.resume != nil: // of a type whose content is not known yet
-		if !c.timer.overdue(c.split.since) {
-			c.timer.wakeAfterPatience(c.split.since)
+		since := c.split.since
+		if c.awaitsHostVersions() {
+			since += int64(claimPatience - Patience)
+		}
+		if !c.timer.overdue(since) {
+			c.timer.wakeAfterPatience(since)
 			return
 		}
 		c.resume(s.typ, cur.open.resume)

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -89,6 +90,10 @@ func (c *Core) hostRequest(q *Request, out []Action) []Action {
 	}
 	return out
 }
+
+// claimPatience is how long the core waits until a client that connects again, and has route configurations, says which virtual hosts it has. Envoy
+// says so at once. But if ten thousand of them connect at the same time, the message may take seconds, and without it all virtual hosts are sent again.
+const claimPatience = 5 * time.Second
 
 // chooseForm processes the versions of the route configurations that a reconnecting client has.
 func (c *Core) chooseForm(q *Request) {

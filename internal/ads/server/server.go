@@ -114,6 +114,9 @@ func (o Options) withDefaults() Options {
 // writeBuffer is the size of gRPC's write buffer in bytes.
 const writeBuffer = 128 << 10
 
+// readBuffer is the size of gRPC's read buffer in bytes.
+const readBuffer = 4 << 10
+
 // gatePatience is how long a stream may keep its place at the gate.
 const gatePatience = 50 * time.Millisecond
 
@@ -162,6 +165,8 @@ func (s *Server) SecureGRPC(secure *tls.Config) []grpc.ServerOption {
 		// A route configuration has 200 to 500 KB. Fewer and larger writes save a fifth of the cost of sending it. The buffers
 		// are shared, so that idle connections have none.
 		grpc.WriteBufferSize(writeBuffer),
+		// Each connection has a buffer for reading as long as it lives. What clients send is small, but for the versions of a client that connects again.
+		grpc.ReadBufferSize(readBuffer),
 		grpc.InTapHandle(abortable),
 		grpc.Creds(s.transport(secure)),
 		grpc.ConnectionTimeout(handshakeTime),
