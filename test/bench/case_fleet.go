@@ -199,6 +199,8 @@ func (p *process) edit(line string, apply func()) (took time.Duration, resent in
 
 // settledMemory is the resident memory of this process, in MB, without memory that the collector only keeps for later.
 func settledMemory() (float64, error) {
-	debug.FreeOSMemory()
+	for range 3 { // pools keep what they have over one collection
+		debug.FreeOSMemory()
+	}
 	return residentMemory(os.Getpid())
 }
