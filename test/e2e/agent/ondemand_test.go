@@ -217,7 +217,7 @@ func (c *crowd) knowsHosts() {
 			c.Errorf("a client caused a problem: %s", all)
 		}
 		if err == nil && !strings.Contains(all, "there is no folder shop/gone") {
-			err = fmc.Errorf("the problems are %q", problems)
+			err = fmt.Errorf("the problems are %q", problems)
 		}
 		return err
 	})
