@@ -165,9 +165,13 @@ func TestCertificatesOnDemand(t *testing.T) {
 	was := c.listenerChanges()
 	c.hosts(130)
 	c.presents("h125.crowd.example.com", "first-2")
-	if got := c.status(c.over("h125.crowd.example.com"), "h125.crowd.example.com"); got != http.StatusOK {
-		t.Errorf("the new host: %d", got)
-	}
+	added := c.over("h125.crowd.example.com")
+	c.await("the routes of the new host, which come behind its certificate", func(context.Context) error {
+		if got := c.status(added, "h125.crowd.example.com"); got != http.StatusOK {
+			return fmt.Errorf("status %d", got)
+		}
+		return nil
+	})
 	c.put("c1", "second")
 	c.presents("h1.crowd.example.com", "second")
 	c.presents("h4.crowd.example.com", "second")
