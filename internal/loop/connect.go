@@ -48,7 +48,8 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 	if p.SplitRoutes && takesHosts(node) {
 		s.SplitRoutes()
 	}
-	p.OnDemand = onDemand(p.OnDemand, node, s)
+	has, known := s.HasCluster(envoy.OnDemandCluster)
+	p.OnDemand = onDemand(p.OnDemand, node.GetUserAgentName(), s.Variant(), has, known)
 	c, err := l.Attach(p, s)
 	if errors.Is(err, ErrNotReady) {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -125,10 +126,11 @@ func takesHosts(node *corev3.Node) bool {
 }
 
 // onDemand returns whether a gateway gets certificates on demand: as its node chooses, unless it has connected before and has the other form. That needs
-// delta xDS, where a name without a secret gets an answer.
-func onDemand(choice proxy.OnDemand, node *corev3.Node, s *server.Stream) proxy.OnDemand {
-	switch has, known := s.HasCluster(envoy.OnDemandCluster); {
-	case s.Variant() != protocol.Delta || node.GetUserAgentName() != "envoy":
+// delta xDS, where a name without a secret gets an answer. has is true if the gateway lists the cluster of gateways with certificates on demand, and known
+// if it lists its clusters.
+func onDemand(choice proxy.OnDemand, agent string, v protocol.Variant, has, known bool) proxy.OnDemand {
+	switch {
+	case v != protocol.Delta || agent != "envoy":
 		return proxy.OnDemandOff
 	case !known || choice == proxy.OnDemandOff:
 		return choice

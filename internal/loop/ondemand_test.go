@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -20,8 +21,29 @@ func hostsOfGateway(n int) string {
 	return b.String()
 }
 
+// A gateway that connects again keeps what it has, unless it is switched off. Only an Envoy with delta xDS can have certificates on demand.
+func TestOnDemand(t *testing.T) {
+	const by, on, off = proxy.OnDemandByCount, proxy.OnDemandOn, proxy.OnDemandOff
+	for _, c := range []struct {
+		choice     proxy.OnDemand
+		agent      string
+		variant    protocol.Variant
+		has, known bool
+		want       proxy.OnDemand
+	}{
+		{by, "envoy", protocol.Delta, false, false, by}, {by, "envoy", protocol.Delta, true, true, on}, {by, "envoy", protocol.Delta, false, true, off},
+		{on, "envoy", protocol.Delta, false, false, on}, {on, "envoy", protocol.Delta, false, true, off},
+		{off, "envoy", protocol.Delta, true, true, off}, {off, "envoy", protocol.Delta, false, false, off},
+		{on, "envoy", protocol.StateOfTheWorld, true, true, off}, {by, "gRPC Go", protocol.Delta, true, true, off},
+	} {
+		if got := onDemand(c.choice, c.agent, c.variant, c.has, c.known); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // A gateway has certificates on demand if it has many hosts when it connects. It keeps what it has when hosts come and go; another gateway, which connects
-// later, counts anew.
+// later, counts them again.
 func TestOnDemandStays(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(hostsOfGateway(proxy.OnDemandHosts + 1))
