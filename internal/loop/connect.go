@@ -116,13 +116,17 @@ func envoyMinor(node *corev3.Node) uint32 {
 	return v.GetMinorNumber()
 }
 
-// measuredEnvoy is the minor version of Envoy 1 with which virtual hosts as resources of their own were measured. Other versions get whole route
+// The minor versions of Envoy 1, both ends included, with which virtual hosts as resources of their own were measured. Other versions get whole route
 // configurations.
-const measuredEnvoy = 40
+const (
+	hostsFirst = 37
+	hostsLast  = 40
+)
 
 // takesHosts reports whether a client is known to take virtual hosts as resources of their own without losing a request.
 func takesHosts(node *corev3.Node) bool {
-	return node.GetUserAgentName() == "envoy" && envoyMinor(node) == measuredEnvoy
+	minor := envoyMinor(node)
+	return node.GetUserAgentName() == "envoy" && minor >= hostsFirst && minor <= hostsLast
 }
 
 // onDemand returns whether a gateway gets certificates on demand: as its node chooses, unless it has connected before and has the other form. That needs

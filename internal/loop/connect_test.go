@@ -24,7 +24,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestTakesHosts: only the measured version of Envoy gets virtual hosts as resources of their own. Other programs and versions, and a node that does not
+// TestTakesHosts: only the measured versions of Envoy get virtual hosts as resources of their own. Other programs and versions, and a node that does not
 // say its version, get whole route configurations.
 func TestTakesHosts(t *testing.T) {
 	for _, c := range []struct {
@@ -33,7 +33,8 @@ func TestTakesHosts(t *testing.T) {
 		want         bool
 	}{
 		{"envoy", 1, 40, true},
-		{"envoy", 1, 39, false},
+		{"envoy", 1, 37, true},
+		{"envoy", 1, 36, false},
 		{"envoy", 1, 41, false},
 		{"envoy", 2, 40, false},
 		{"gRPC Go", 1, 40, false},
