@@ -79,26 +79,28 @@ func Protocol(scheme string, params map[string]string) string {
 	return "tcp"
 }
 
-// Labels returns the parameters that may be labels. Tags of Dubbo with a key and a value are labels of their own.
+// Labels returns the parameters that may be labels. Tags of Dubbo with a key and a value are labels of their own, and go before parameters.
 func Labels(params map[string]string) map[string]string {
 	labels := make(map[string]string, len(params))
 	for k, v := range params {
 		switch k {
-		case "methods", "timestamp", "pid":
-		case "dubbo.tag":
-			for part := range strings.SplitSeq(v, ",") {
-				if key, value, ok := strings.Cut(part, "="); ok {
-					labels[strings.TrimSpace(key)] = strings.TrimSpace(value)
-				} else {
-					labels[k] = part
-				}
-			}
+		case "methods", "timestamp", "pid", tagParam:
 		default:
 			labels[k] = v
 		}
 	}
+	for part := range strings.SplitSeq(params[tagParam], ",") {
+		if key, value, ok := strings.Cut(part, "="); ok {
+			labels[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		} else if part != "" {
+			labels[tagParam] = part
+		}
+	}
 	return labels
 }
+
+// tagParam is the parameter with the tags of a provider.
+const tagParam = "dubbo.tag"
 
 // Interface returns the interface that a provider serves: with another group or version it is another service.
 func Interface(name string, params map[string]string) mesh.DubboInterface {
