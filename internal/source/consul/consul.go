@@ -9,6 +9,7 @@
 package consul
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -195,6 +196,8 @@ type update struct {
 	service  *registries.Service
 	index    uint64
 	filtered bool
+	// none is set if the server shows no instance. The catalog does not list a service without instances, so that it decides: rights that got lost look the same.
+	none bool
 	// again is set if all services must be read again.
 	again bool
 }
@@ -269,7 +272,7 @@ func (f *following) take(u update, some registries.Services) (again bool) {
 	if u.again {
 		return true
 	}
-	if f.watched[u.name] != nil {
+	if f.watched[u.name] != nil && !u.none {
 		some[u.name] = u.service
 	}
 	return false
@@ -323,7 +326,9 @@ func (f *following) sweep(ctx context.Context, some registries.Services) error {
 		if u.filtered {
 			return errShown
 		}
-		some[u.name] = u.service
+		if !u.none {
+			some[u.name] = u.service
+		}
 	}
 	return err
 }
@@ -360,7 +365,8 @@ func (f *following) read(ctx context.Context, name string) (update, error) {
 
 func (f *following) decode(name string, a answer) (update, error) {
 	s, err := decode(name, a.body, f.entry.ConsulOnlyPassing)
-	return update{name: name, service: s, index: a.index, filtered: a.filtered}, err
+	none := f.entry.ConsulServiceTag == "" && slices.Contains([]string{"[]", "null"}, string(bytes.TrimSpace(a.body)))
+	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none}, err
 }
 
 // watch starts the blocking query for a service.
