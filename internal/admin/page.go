@@ -49,6 +49,7 @@ func (p *Pages) pages() []page {
 			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump, true},
 		{"/debug/configz", "the objects in force, and where they were read", object, p.configz, false},
 		{"/debug/registries", "the registries outside Kubernetes: their states, what is held, and what of them is not used", nil, p.registries, false},
+		{"/debug/exportz", "the services of registries as ServiceEntries, and what those do not have", []string{"registry=west"}, p.exportz, false},
 		{"/debug/registryz", "the services", []string{"namespace=", "host="}, p.registryz, false},
 		{"/debug/endpointz", "the endpoints of the services", []string{"namespace=", "host="}, p.endpointz, false},
 		{"/debug/mesh", "the mesh configuration in force", nil, p.mesh, false},

@@ -71,6 +71,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/secret", translator + " api/kube security/credential"},
 	{"xds/patch", "api api/rules/envoy engine/omap"},
 	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/extension xds/layer xds/mcp xds/patch xds/resource xds/telemetry"},
+	{"xds/mcp", translator + " api/registry"},
 	{"xds/...", translator},
 	// Streams see resources only. The loop joins everything.
 	{"ads/arrivals", ""},

@@ -212,6 +212,25 @@ func (s *Service) Port(number uint32) (Port, bool) {
 	return Port{}, false
 }
 
+// PortFor returns the port of the service to which a port of another registry with the same host is attached: the one with its number, else the only one
+// with its protocol, else the only one. ok is false if there is none.
+func (s *Service) PortFor(p Port) (to Port, ok bool) {
+	if to, ok := s.Port(p.Number); ok {
+		return to, true
+	}
+	same := slices.DeleteFunc(slices.Clone(s.Ports), func(o Port) bool { return o.Protocol != p.Protocol })
+	switch {
+	case len(same) == 1:
+		return same[0], true
+	case len(s.Ports) == 1:
+		return s.Ports[0], true
+	}
+	return Port{}, false
+}
+
+// Joinable reports whether registries can add endpoints to the service: it has a list of endpoints.
+func (s *Service) Joinable() bool { return s.Resolution == Static }
+
 // Locality is the place where an endpoint or a proxy runs.
 type Locality struct{ Region, Zone, SubZone string }
 

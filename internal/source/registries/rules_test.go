@@ -134,7 +134,7 @@ func TestInvisible(t *testing.T) {
 	})
 }
 
-// TestSecretsChange: a changed file with secrets is read again, and the registry asked at once, whose services stay meanwhile; one that cannot be used
+// TestSecretsChange: a changed file with secrets is read again, and the registry is asked at once, and keeps its services until it answers; a file that cannot be used
 // is a refusal that shows no secret.
 func TestSecretsChange(t *testing.T) {
 	secrets := filepath.Join(t.TempDir(), "auth")

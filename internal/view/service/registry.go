@@ -3,7 +3,6 @@ package service
 import (
 	"iter"
 	"math"
-	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -28,25 +27,6 @@ func (p Declaration) source() string {
 	}
 	return registry.ServiceEntry
 }
-
-// PortFor returns the port of the service to which a port of a joined declaration is attached: the one with its number, else the only one with its
-// protocol, else the only one. ok is false if there is none.
-func (s *Service) PortFor(p mesh.Port) (to mesh.Port, ok bool) {
-	if to, ok := s.Port(p.Number); ok {
-		return to, true
-	}
-	same := slices.DeleteFunc(slices.Clone(s.Ports), func(o mesh.Port) bool { return o.Protocol != p.Protocol })
-	switch {
-	case len(same) == 1:
-		return same[0], true
-	case len(s.Ports) == 1:
-		return s.Ports[0], true
-	}
-	return mesh.Port{}, false
-}
-
-// Joinable reports whether registries can add endpoints to the service: it has a list of endpoints.
-func (s *Service) Joinable() bool { return s.Resolution == mesh.Static }
 
 // portsOf yields the ports of a declaration that belong to a port of the service.
 func (s *Service) portsOf(declaration Declaration, number uint32) iter.Seq[mesh.Port] {
