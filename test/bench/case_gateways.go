@@ -241,7 +241,10 @@ func (g *gatewayBench) things(t resource.Type) (list []int64) {
 // await waits until each replica has got n more resources of a type.
 func (g *gatewayBench) await(t resource.Type, was []int64, n int64) error {
 	const look = 200 * time.Microsecond
-	for deadline := time.Now().Add(patience); ; time.Sleep(look) {
+	for deadline := time.Now().Add(patience); ; {
+		if err := g.pause(look); err != nil {
+			return err
+		}
 		now := g.things(t)
 		behind := -1
 		for i := range now {

@@ -3,6 +3,7 @@ package protocol
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/claim"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -109,7 +110,7 @@ func (c *Core) advance(s step, cur *cursor) {
 	case cur.open.resume != nil: // of a type whose content is not known yet
 		since := c.split.since
 		if c.awaitsHostVersions() {
-			since += int64(claimPatience - Patience)
+			since += int64(claim.Patience - Patience)
 		}
 		if !c.timer.overdue(since) {
 			c.timer.wakeAfterPatience(since)
@@ -365,7 +366,7 @@ func (c *Core) confirmedUpTo(t resource.Type, seq uint64) bool {
 func (c *Core) keepsUnknownContent(t resource.Type, cur *cursor) bool {
 	isUnknown := func(k reject.Key) bool {
 		r, ok := cur.acknowledged().state.Get(t, k.Name)
-		return k.Type == t && ok && isUnknownContent(r)
+		return k.Type == t && ok && claim.Unknown(r)
 	}
 	return slices.ContainsFunc(c.pinning.pins.All(), isUnknown) || slices.ContainsFunc(cur.rejections.Released, isUnknown)
 }

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"slices"
-	"time"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -90,10 +89,6 @@ func (c *Core) hostRequest(q *Request, out []Action) []Action {
 	}
 	return out
 }
-
-// claimPatience is how long the core waits until a client that connects again, and has route configurations, says which virtual hosts it has. Envoy
-// says so at once. But if ten thousand of them connect at the same time, the message may take seconds, and without it all virtual hosts are sent again.
-const claimPatience = 5 * time.Second
 
 // chooseForm processes the versions of the route configurations that a reconnecting client has.
 func (c *Core) chooseForm(q *Request) {
@@ -232,19 +227,6 @@ func leftovers(responses []sentResponse, before *position) names {
 // split reports whether the flight has sent virtual hosts as resources of their own.
 func (f *flight) split() bool {
 	return slices.ContainsFunc(f.stages, func(s stage) bool { return s.last[wireOf(resource.VirtualHost)] != 0 })
-}
-
-// isUnknownContent reports whether the server knows a resource, or some of its virtual hosts, only by name.
-func isUnknownContent(r *resource.Resource) bool {
-	if r.Size() == 0 {
-		return true
-	}
-	for _, p := range r.Pieces().All() {
-		if !p.HasContent() {
-			return true
-		}
-	}
-	return false
 }
 
 // splitMessages makes the responses about route configurations in the split form: first the heads, then the virtual hosts, all of one

@@ -2,10 +2,29 @@
 package claim
 
 import (
+	"time"
+
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
+
+// Patience is how long a client that connects again, and has route configurations, may take until it says which virtual hosts it has. Envoy says so at
+// once. But if ten thousand of them connect at the same time, the message may take seconds, and without it all virtual hosts are sent again.
+const Patience = 5 * time.Second
+
+// Unknown reports whether the server knows a resource, or some of its virtual hosts, only by name.
+func Unknown(r *resource.Resource) bool {
+	if r.Size() == 0 {
+		return true
+	}
+	for _, p := range r.Pieces().All() {
+		if !p.HasContent() {
+			return true
+		}
+	}
+	return false
+}
 
 // Claim is a virtual host that a reconnecting client has. Name is its name as a resource of its own.
 type Claim struct {
