@@ -16,7 +16,7 @@ import (
 )
 
 const valuesHelp = `
-Values have the names of Istio's chart istiod (doc/install.md has all of them). A value that does not exist is an error with the nearest name; one of
+Values have the names of Istio's chart istiod (doc/values.md has all of them). A value that does not exist is an error with the nearest name; one of
 Istio's that has no effect here is named. The mesh configuration and the values of injection are checked before anything is written.`
 
 const installHelp = `install puts the control plane on a cluster: the definitions of Istio's kinds, the namespace, the control plane, and the webhooks

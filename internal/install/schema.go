@@ -92,7 +92,7 @@ func (s *schema) unknown(chart, at string, parent *schema) error {
 	if places := s.places("", name); len(places) == 1 {
 		return fmt.Errorf("%s; did you mean %s?", text, places[0])
 	}
-	return fmt.Errorf("%s; remove it (doc/install.md lists all values)", text)
+	return fmt.Errorf("%s; remove it (doc/values.md lists all values)", text)
 }
 
 // places returns the paths of all values with a name.

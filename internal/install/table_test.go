@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestTable: doc/install.md has a table of all values, made of the schemas.
+// TestTable: doc/values.md has a table of all values, made of the schemas.
 func TestTable(t *testing.T) {
-	const page, begin, end = "../../doc/install.md", "-update -->\n", "<!-- values: end -->"
+	const page, begin, end = "../../doc/values.md", "-update -->\n", "<!-- values: end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
