@@ -37,6 +37,29 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// inCode matches the path of a folder or file of the repository in the text of a page.
+var inCode = regexp.MustCompile("`((?:internal|cmd|test|samples|manifests|packaging)/[a-z0-9/._-]+)`")
+
+// TestPaths: every path of the repository that a page names exists.
+func TestPaths(t *testing.T) {
+	root, err := repo.Root()
+	must(t, err)
+	found := 0
+	for _, page := range markdown(t, root) {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, m := range inCode.FindAllStringSubmatch(string(text), -1) {
+			found++
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("%s: there is no %s", strings.TrimPrefix(page, root+"/"), m[1])
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d paths", found)
+	}
+}
+
 // markdown returns the pages of the repository's root and of doc.
 func markdown(t *testing.T, root string) []string {
 	t.Helper()

@@ -31,11 +31,13 @@ type step struct {
 // suites are the steps in the order they run: what fails fast comes first.
 var suites = map[string][]step{
 	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", withoutArch, "-short"),
-		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./..."))},
+		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
+		commands},
 	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, arch,
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("kit", "tests of the test kit", "test/kit", packages("./..."), "-race"),
+		commands,
 		step{"lint", "golangci-lint, every module", "", lint},
 		tests("schema", "verdicts of API servers", "test", packages("./schema")),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
@@ -58,6 +60,7 @@ var (
 	vetPackage = command("vet-package", "go vet, module packaging", "packaging", "go", "vet", "./...")
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
 	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
+	commands   = tests("docs", "commands of the documentation", "test", packages("./docs"))
 	proofs     = step{"cluster", "real Kubernetes, pods and services", "test/cluster", cluster}
 	demoKube   = step{"kubedemo", "make demo-cluster CI=1", "", clusterDemo}
 	demo       = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
@@ -113,7 +116,7 @@ func packages(patterns ...string) func(context.Context, string) ([]string, error
 
 // running matches the packages of the test module that take their time, most because they run the product; all others
 // are quick.
-var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos|schema|capture)(/|$)`)
+var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos|schema|capture|docs)(/|$)`)
 
 func withoutSlow(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
