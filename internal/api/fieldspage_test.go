@@ -154,7 +154,7 @@ func fieldRow(line string, sections []string) string {
 			notes = append(notes, "only "+strings.ReplaceAll(word, "|", ", "))
 		}
 	}
-	if advice = strings.ReplaceAll(strings.TrimSpace(advice), "|", `\|`); advice != "" && verdict == "yes" {
+	if advice = strings.ReplaceAll(strings.TrimSpace(advice), "|", `\|`); advice != "" && verdict == "yes" && len(notes) > 0 {
 		notes[len(notes)-1] += ", otherwise " + advice // for ports where the field has no effect
 	} else if advice != "" {
 		notes = append(notes, advice)

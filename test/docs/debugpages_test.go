@@ -107,7 +107,10 @@ func registered(t *testing.T, folder string) map[string]bool {
 func probePath(t *testing.T, folder string, e ast.Expr) string {
 	t.Helper()
 	s, ok := e.(*ast.SelectorExpr)
-	if x, isIdent := s, ok; !isIdent || x.X.(*ast.Ident).Name != "probe" {
+	if !ok {
+		return ""
+	}
+	if of, ok := s.X.(*ast.Ident); !ok || of.Name != "probe" {
 		return ""
 	}
 	text, err := os.ReadFile(filepath.Join(folder, "..", "probe", "probe.go"))

@@ -48,14 +48,16 @@ func build(t *testing.T) programs {
 	t.Helper()
 	root, err := repo.Root()
 	must(t, err)
-	p := programs{root: root, bin: t.TempDir()}
+	p := programs{root: root}
 	if *built != "" {
-		p.bin = *built
+		p.bin, err = filepath.Abs(*built)
+		must(t, err)
 	}
 	p.envoy, _, _ = envoy.Find(t.Context(), root) // without one, the pages that need it are skipped
-	if *built != "" {
+	if p.bin != "" {
 		return p
 	}
+	p.bin = t.TempDir()
 	for _, name := range []string{"./cmd/pilot-discovery", "./cmd/pilot-agent", "./cmd/pilotctl", "./samples/bookstore/app"} {
 		target := strings.Replace(filepath.Base(name), "app", "bookstore", 1)
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(p.bin, target), name)
@@ -123,14 +125,14 @@ func (p programs) commands(t *testing.T) {
 }
 
 // compare reports steps whose output differs, and returns them with the real output.
-func compare(t *testing.T, page string, steps []step, real []outcome) map[int]outcome {
+func compare(t *testing.T, page string, steps []step, got []outcome) map[int]outcome {
 	t.Helper()
-	if len(real) != len(steps) {
-		t.Fatalf("%s: %d commands, of which %d were run", page, len(steps), len(real))
+	if len(got) != len(steps) {
+		t.Fatalf("%s: %d commands, of which %d were run", page, len(steps), len(got))
 	}
 	differ := map[int]outcome{}
 	for i, s := range steps {
-		switch o := real[i]; {
+		switch o := got[i]; {
 		case !matches(s.output, o.output):
 			differ[s.line] = o
 			t.Errorf("%s:%d: $ %s\nshows:\n%s\nprints:\n%s", page, s.line, s.command, strings.Join(s.output, "\n"), strings.Join(o.output, "\n"))

@@ -101,7 +101,7 @@ func (b block) file() string {
 var fileName = regexp.MustCompile(`^# ([a-z0-9/.-]+\.yaml)$`)
 
 // matches compares the shown output with the real one. A shown line "..." stands for any lines, and "..." within a line for any text.
-func matches(shown, real []string) bool {
+func matches(shown, printed []string) bool {
 	var form strings.Builder
 	form.WriteString("^")
 	for _, line := range shown {
@@ -114,7 +114,7 @@ func matches(shown, real []string) bool {
 	}
 	form.WriteString("$")
 	var text strings.Builder
-	for _, line := range real {
+	for _, line := range printed {
 		text.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return regexp.MustCompile(form.String()).MatchString(text.String())

@@ -40,8 +40,8 @@ func TestParse(t *testing.T) {
 
 func TestMatches(t *testing.T) {
 	for _, c := range []struct {
-		shown, real string
-		want        bool
+		shown, printed string
+		want           bool
 	}{
 		{"a\nb", "a\nb", true},
 		{"a\nb", "a", false},
@@ -56,8 +56,8 @@ func TestMatches(t *testing.T) {
 		{"a.b", "axb", false},
 		{"a", "a ", true},
 	} {
-		if got := matches(strings.Split(c.shown, "\n"), strings.Split(c.real, "\n")); got != c.want {
-			t.Errorf("%q and %q: %v", c.shown, c.real, got)
+		if got := matches(strings.Split(c.shown, "\n"), strings.Split(c.printed, "\n")); got != c.want {
+			t.Errorf("%q and %q: %v", c.shown, c.printed, got)
 		}
 	}
 }
@@ -73,13 +73,13 @@ func TestScript(t *testing.T) {
 	})
 	must(t, err)
 	p := programs{root: root, bin: t.TempDir()}
-	real := outcomes(p.run(t, text))
-	if len(steps) != 4 || len(real) != 4 {
-		t.Fatalf("%d steps, %d outcomes", len(steps), len(real))
+	got := outcomes(p.run(t, text))
+	if len(steps) != 4 || len(got) != 4 {
+		t.Fatalf("%d steps, %d outcomes", len(steps), len(got))
 	}
 	for i, want := range []outcome{{[]string{"# mesh/a.yaml", "kind: A"}, 0}, {nil, 1}, {[]string{"1"}, 0}, {[]string{"1"}, 0}} {
-		if !slices.Equal(real[i].output, want.output) || real[i].code != want.code {
-			t.Errorf("command %d: got %+v, want %+v", i, real[i], want)
+		if !slices.Equal(got[i].output, want.output) || got[i].code != want.code {
+			t.Errorf("command %d: got %+v, want %+v", i, got[i], want)
 		}
 	}
 }

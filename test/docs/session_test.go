@@ -106,12 +106,12 @@ func (p programs) run(t *testing.T, text string) string {
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		t.Fatal(err)
 	}
-	real, err := os.ReadFile(out.Name())
+	printed, err := os.ReadFile(out.Name())
 	must(t, err)
 	if ctx.Err() != nil {
-		t.Fatalf("the commands of the page have not ended after %v; their output:\n%s", patience, real)
+		t.Fatalf("the commands of the page have not ended after %v; their output:\n%s", patience, printed)
 	}
-	return string(real)
+	return string(printed)
 }
 
 func must(t *testing.T, err error) {
