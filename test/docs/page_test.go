@@ -100,7 +100,7 @@ func (b block) file() string {
 
 var fileName = regexp.MustCompile(`^# ([a-z0-9/.-]+\.yaml)$`)
 
-// matches compares the shown output with the real one. A shown line "..." stands for any lines, and "..." within a line for any text.
+// matches compares the shown output with the real one. A shown line "..." matches any lines, and "..." within a line any text.
 func matches(shown, printed []string) bool {
 	var form strings.Builder
 	form.WriteString("^")
