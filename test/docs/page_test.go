@@ -100,12 +100,12 @@ func (b block) file() string {
 
 var fileName = regexp.MustCompile(`^# ([a-z0-9/.-]+\.yaml)$`)
 
-// matches compares the shown output with the real one. A shown line "..." matches any lines, and "..." within a line any text.
+// matches compares the shown output with the real one, without blanks and carriage returns at the ends of lines. A shown line "..." matches any lines, and "..." within a line any text.
 func matches(shown, printed []string) bool {
 	var form strings.Builder
 	form.WriteString("^")
 	for _, line := range shown {
-		line = strings.TrimRight(line, " ")
+		line = strings.TrimRight(line, " \r")
 		if line == "..." {
 			form.WriteString(`(?:.*\n)*?`)
 			continue
@@ -115,7 +115,7 @@ func matches(shown, printed []string) bool {
 	form.WriteString("$")
 	var text strings.Builder
 	for _, line := range printed {
-		text.WriteString(strings.TrimRight(line, " ") + "\n")
+		text.WriteString(strings.TrimRight(line, " \r") + "\n")
 	}
 	return regexp.MustCompile(form.String()).MatchString(text.String())
 }

@@ -55,6 +55,7 @@ func TestMatches(t *testing.T) {
 		{"took ... s", "took 12 min", false},
 		{"a.b", "axb", false},
 		{"a", "a ", true},
+		{"a\nb", "a\r\nb\r", true},
 	} {
 		if got := matches(strings.Split(c.shown, "\n"), strings.Split(c.printed, "\n")); got != c.want {
 			t.Errorf("%q and %q: %v", c.shown, c.printed, got)
