@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/explain/analyze"
 	"github.com/pilotmesh/pilot/internal/explain/why"
@@ -175,7 +176,7 @@ func completeCanI(c *cobra.Command, address *string) {
 
 // serviceAddresses returns HOST:PORT of each service, or nil if the control plane does not respond.
 func serviceAddresses(ctx context.Context, address string) (list []string) {
-	ctx, cancel := context.WithTimeout(ctx, completing)
+	ctx, cancel := context.WithTimeout(ctx, console.Completing)
 	defer cancel()
 	var services []admin.Service
 	if get(ctx, address, "/debug/registryz", nil, &services) != nil {

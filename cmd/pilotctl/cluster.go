@@ -1,14 +1,14 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 )
+
+// controlNamespace is the usual namespace of a control plane.
+const controlNamespace = "istio-system"
 
 // clusterFlags name a cluster, and the control plane in it.
 type clusterFlags struct {
@@ -24,7 +24,7 @@ func (f *clusterFlags) register(set *pflag.FlagSet) {
 
 // place adds the flags that need no cluster.
 func (f *clusterFlags) place(set *pflag.FlagSet) {
-	set.StringVarP(&f.namespace, "namespace", "n", "istio-system", "namespace of the control plane; --istioNamespace is the same")
+	set.StringVarP(&f.namespace, "namespace", "n", controlNamespace, "namespace of the control plane; --istioNamespace is the same")
 	set.StringVarP(&f.revision, "revision", "r", "", "revision of the control plane, for one beside others")
 	set.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "istioNamespace" {
@@ -36,11 +36,5 @@ func (f *clusterFlags) place(set *pflag.FlagSet) {
 
 // connect returns how to reach the cluster.
 func (f *clusterFlags) connect() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	access, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
-	if err != nil {
-		return nil, run.Usage(fmt.Errorf("the cluster: %w; name a kubeconfig file with --kubeconfig, and one of its contexts with --context", err))
-	}
-	return access, nil
+	return console.Connect(f.kubeconfig, f.context)
 }

@@ -6,13 +6,12 @@ import (
 	"io"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/api/spelling"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -130,39 +129,11 @@ func explainCode(w io.Writer, form, name string) error {
 func completeExplain(ctx context.Context, address string, args []string, typed string) []string {
 	switch len(args) {
 	case 0:
-		return proxyNames(ctx, address)
+		return console.ProxyNames(ctx, address)
 	case 1:
 		return why.Kinds()
 	case 2:
-		return thingNames(ctx, address, args[0], args[1], typed)
+		return console.ThingNames(ctx, address, args[0], args[1], typed)
 	}
 	return nil
-}
-
-// completing limits how long a shell waits for the completion of names.
-const completing = 2 * time.Second
-
-// proxyNames returns the names of the connected proxies, or nil if the control plane does not respond.
-func proxyNames(ctx context.Context, address string) (names []string) {
-	ctx, cancel := context.WithTimeout(ctx, completing)
-	defer cancel()
-	var list []admin.Sync
-	if get(ctx, address, "/debug/syncz", nil, &list) != nil {
-		return nil // completion cannot show an error
-	}
-	for _, one := range list {
-		names = append(names, one.Proxy)
-	}
-	return names
-}
-
-// thingNames returns the names that can be explained, for completion.
-func thingNames(ctx context.Context, address, proxy, kind, prefix string) []string {
-	ctx, cancel := context.WithTimeout(ctx, completing)
-	defer cancel()
-	var list admin.Names
-	if get(ctx, address, "/debug/explain", url.Values{"proxyID": {proxy}, "kind": {kind}, "prefix": {prefix}}, &list) != nil {
-		return nil
-	}
-	return list.Names
 }

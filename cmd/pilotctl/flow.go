@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/explain/flow"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -58,7 +59,7 @@ func (m meter) check(agents []string) error {
 
 // reader returns a function that reads the metrics once.
 func (m meter) reader(ctx context.Context, agents []string) (func() (*flow.Sample, []string, error), error) {
-	client := &http.Client{Timeout: requestTimeout}
+	client := &http.Client{Timeout: console.RequestTimeout}
 	if *m.prometheus != "" {
 		return func() (*flow.Sample, []string, error) {
 			s, err := flow.Prometheus(ctx, client, *m.prometheus)
@@ -201,10 +202,10 @@ Exit codes: 0 success; 1 the metrics cannot be read; 2 the command line is inval
 	c.RunE = func(cmd *cobra.Command, agents []string) error {
 		w := cmd.OutOrStdout()
 		forms := map[string]func(flow.Answer) error{
-			text:     func(a flow.Answer) error { return a.Graph(w) },
-			"dot":    func(a flow.Answer) error { return a.Dot(w) },
-			"svg":    func(a flow.Answer) error { return a.SVG(w) },
-			jsonForm: func(a flow.Answer) error { return write(w, jsonForm, a) }, yamlForm: func(a flow.Answer) error { return write(w, yamlForm, a) },
+			text:         func(a flow.Answer) error { return a.Graph(w) },
+			"dot":        func(a flow.Answer) error { return a.Dot(w) },
+			"svg":        func(a flow.Answer) error { return a.SVG(w) },
+			console.JSON: func(a flow.Answer) error { return write(w, console.JSON, a) }, console.YAML: func(a flow.Answer) error { return write(w, console.YAML, a) },
 		}
 		if forms[*form] == nil {
 			return run.Usage(fmt.Errorf("--output: %q is not an output format; write text, dot, svg, json or yaml", *form))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"net/url"
 	"strings"
 
@@ -95,14 +94,6 @@ Exit codes: 0 success; 1 the control plane does not respond; 2 the command line 
 		return show(cmd.OutOrStdout(), *form, &list, list.WriteHosts)
 	}
 	return c
-}
-
-// show writes an answer as text, JSON or YAML.
-func show(w io.Writer, form string, v any, asText func(io.Writer) error) error {
-	if form == text {
-		return asText(w)
-	}
-	return write(w, form, v)
 }
 
 // files are the flags for an evaluation of files.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -81,7 +82,7 @@ func askIngress(cmd *cobra.Command, address, host string, files, meshConfigs []s
 
 // ingressHosts returns the hosts of Ingresses, or nil if the control plane does not respond.
 func ingressHosts(ctx context.Context, address string) (names []string) {
-	ctx, cancel := context.WithTimeout(ctx, completing)
+	ctx, cancel := context.WithTimeout(ctx, console.Completing)
 	defer cancel()
 	var a why.Ingresses
 	if get(ctx, address, "/debug/ingressz", nil, &a) != nil {

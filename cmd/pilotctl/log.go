@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/config/logging"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -59,11 +60,11 @@ func levels(ctx context.Context, address string, set []string) (list []logging.S
 	if len(set) == 0 {
 		return list, get(ctx, address, "/debug/logging", nil, &list)
 	}
-	at, err := pageAt(address, "/debug/logging", url.Values{"level": {strings.Join(set, ",")}})
+	at, err := console.PageAt(address, "/debug/logging", url.Values{"level": {strings.Join(set, ",")}})
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, console.RequestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, at.String(), http.NoBody)
 	if err != nil {

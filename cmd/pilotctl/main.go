@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/ctl/proxyconfig"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -27,7 +28,7 @@ func root() *cobra.Command {
 		Use:   "pilotctl",
 		Short: "Check the configuration of a mesh and inspect its control plane",
 		Long: `pilotctl checks configuration without a control plane (analyze). From a running control plane it shows the problems of its
-configuration (problems), whether its proxies are up to date (proxy-status), where the configuration of a proxy comes from,
+configuration (problems), whether its proxies are up to date (proxy-status), what they are to have and what they have (proxy-config), where the configuration of a proxy comes from,
 or why a proxy does not have it (explain), and waits until a change is in force (wait). It says whether a request is allowed, and
 which rule decides (can-i), which gateway answers a request from outside (explain gateway), and which hosts gateways serve (get).
 From the metrics of proxies it shows requests, errors and latencies per workload (top), and which workloads call each other (graph).
@@ -38,7 +39,7 @@ For proxies outside Kubernetes it issues tokens (token create), and it writes th
 
 Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
-	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), problems(), topCommand(), graphCommand(),
+	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), topCommand(), graphCommand(),
 		waitCommand(), registriesCommand(), exportCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
 		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), experimental(), versionCommand())
 	return c

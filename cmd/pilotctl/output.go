@@ -1,54 +1,29 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/internal/admin"
-	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 )
 
-// Output formats.
-const (
-	text     = "text"
-	jsonForm = "json"
-	yamlForm = "yaml"
-)
+// text is the usual format of output.
+const text = console.Text
 
 // addOutput adds the flag for the output format.
-func addOutput(c *cobra.Command) *string {
-	form := c.Flags().StringP("output", "o", text, "output format: text, json or yaml")
-	c.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains([]string{text, jsonForm, yamlForm}, *form) {
-			return run.Usage(fmt.Errorf("--output: %q is not an output format; write text, json or yaml", *form))
-		}
-		return nil
-	}
-	return form
-}
+func addOutput(c *cobra.Command) *string { return console.Output(c) }
 
 // write writes v as JSON or YAML.
-func write(w io.Writer, form string, v any) error {
-	body, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("writing the result: %w", err)
-	}
-	if form == yamlForm {
-		if body, err = yaml.JSONToYAML(body); err != nil {
-			return fmt.Errorf("writing the result: %w", err)
-		}
-		_, err = w.Write(body)
-		return err
-	}
-	_, err = w.Write(append(body, '\n'))
-	return err
+func write(w io.Writer, form string, v any) error { return console.Write(w, form, v) }
+
+// show writes an answer as text, JSON or YAML.
+func show(w io.Writer, form string, v any, asText func(io.Writer) error) error {
+	return console.Show(w, form, v, asText)
 }
 
 // color is an ANSI colour.

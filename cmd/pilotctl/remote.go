@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,59 +13,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// requestTimeout is how long the control plane may take to respond.
-const requestTimeout = 30 * time.Second
-
 // remote adds the flag for the address of the control plane.
-func remote(c *cobra.Command) *string {
-	return c.Flags().String("address", "http://127.0.0.1:8080", "address of the control plane's pages (its --httpAddr)")
-}
+func remote(c *cobra.Command) *string { return console.Address(c) }
 
 // get reads a page of the control plane into v.
 func get(ctx context.Context, address, page string, query url.Values, v any) error {
-	at, err := pageAt(address, page, query)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
-	if err != nil {
-		return run.Usage(fmt.Errorf("--address: %w", err))
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("request to the control plane: %w; is it running, and is --address its --httpAddr?", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fmt.Errorf("request to the control plane: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", at, resp.Status, strings.TrimSpace(string(body)))
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s is not the response of a control plane: %w", at, err)
-	}
-	return nil
-}
-
-// pageAt returns the URL of a page at an address, with or without its scheme.
-func pageAt(address, page string, query url.Values) (*url.URL, error) {
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
-	}
-	base, err := url.Parse(address)
-	if err != nil || base.Host == "" {
-		return nil, run.Usage(fmt.Errorf("--address: %q is not an address; write http://host:port", address))
-	}
-	at := base.JoinPath(page)
-	at.RawQuery = query.Encode()
-	return at, nil
+	return console.Get(ctx, address, page, query, v)
 }
 
 func proxyStatus() *cobra.Command {
@@ -103,12 +58,7 @@ Exit codes: 0 whatever the state of the proxies is; 1 the control plane does not
 	}
 	address, form := remote(c), addOutput(c)
 	namespace := c.Flags().StringP("namespace", "n", "", "only proxies of this namespace")
-	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return proxyNames(cmd.Context(), *address), cobra.ShellCompDirectiveNoFileComp
-	}
+	c.ValidArgsFunction = console.Proxies(address)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		query := url.Values{"namespace": {*namespace}, "proxy": args}
 		list := []admin.Sync{}

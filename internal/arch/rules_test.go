@@ -92,6 +92,7 @@ var flow = []struct{ pkg, imports string }{
 	{"explain/entrance", "api api/gateway api/ingress api/kube engine/omap engine/query engine/store explain/why mesh proxy state/... view/..."},
 	{"explain/patched", "api engine/query explain/why mesh proxy state/... view/... xds/class"},
 	{"explain/flow", ""},
+	{"explain/configdump", ""},
 	{"explain/live", "ads/server api engine/store loop proxy xds/resource"},
 	{"explain/analyze", "api api/kube engine/omap engine/query engine/store explain/entrance explain/patched explain/why mesh source source/object state/... xds/class"},
 	// What queries want, done outside.
@@ -110,8 +111,16 @@ var flow = []struct{ pkg, imports string }{
 	{"inject", "api"},
 	// Objects of a control plane on a cluster.
 	{"install/check", "api inject install"},
+	{"install/pods", ""},
+	{"install/migrate", "api api/code config explain/analyze"},
 	{"install", "api api/spelling inject"},
 	{"admin", "ads/protocol ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/live explain/patched explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
+	{"admin/bugreport", "admin explain/configdump"},
+	{"admin/summary", "admin explain/entrance explain/why"},
+	// Commands of pilotctl, and the part that they share.
+	{"ctl/console", "admin run"},
+	{"ctl/proxyconfig", "admin ctl/console explain/configdump install/pods run"},
+	{"ctl/remotes", "controller/cluster ctl/console run source source/kube"},
 	{"agent/vm", "api"},
 	{"agent/capture", "agent/capture/..."},
 	{"agent/capture/settings", ""},
@@ -134,7 +143,7 @@ const (
 var outside = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/go-control-plane", "api/rules/envoy source/mcp xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy, except for the check of what users patch in its messages"},
 	{"github.com/cncf/xds", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy"},
-	{"k8s.io/", "source/... controller/cluster inject/... install/...", "Kubernetes is one source among others"},
+	{"k8s.io/", "source/... controller/cluster inject/... install/... ctl/...", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/gateway-api", "source/... inject", "Kubernetes is one source among others"},
 	{"istio.io/api", "api/... source/... state/... view/... xds/... ads/... loop security/ca config inject agent/... admin explain/... meshtest", "the kernel and the vocabulary have no user types"},
@@ -174,6 +183,7 @@ var goroutines = map[string]string{
 	"engine/query":          "workers that live for one drain and are waited for",
 	"ads/server":            "the receiving half of a stream",
 	"loop":                  "the loop",
+	"install/pods":          "a forwarded port, whose end is waited for",
 	"security/identity":     "one question per token, a few at a time, and one fetch per issuer; callers wait for them, and each has a time limit",
 	"source/file":           "the watcher's reader",
 	"source/kube":           "one watch per kind, which comes and goes with the definition of the kind",
