@@ -25,7 +25,7 @@ import (
 // experimental holds the commands that istioctl has there, so that they can be typed as Istio's users are used to.
 func experimental() *cobra.Command {
 	c := &cobra.Command{Use: "experimental", Aliases: []string{"x", "exp"}, Short: "The commands that istioctl has here", Hidden: true}
-	c.AddCommand(workloadCommand())
+	c.AddCommand(workloadCommand(), describeCommand())
 	return c
 }
 

@@ -238,6 +238,9 @@ func (d Destination) text() string {
 	return fmt.Sprintf("%s: %g %% to %s (%s)", d.Requests, d.Percent, d.Cluster, strings.Join(parts, "; "))
 }
 
+// String describes the destination in a line.
+func (d Destination) String() string { return d.text() }
+
 // note says which endpoints have no connected proxy; empty if all have one.
 func (d Destination) note() string {
 	if d.Missing == 0 {

@@ -186,6 +186,9 @@ func (p *page) policies(list []Policy) {
 	}
 }
 
+// String says what the policy does, without its name.
+func (p Policy) String() string { return p.summary() }
+
 func (is Issuer) line(of Ref) string {
 	text := fmt.Sprintf("%s: issuer %q, %s", of.Key(), is.Name, is.Keys)
 	if is.Required {
