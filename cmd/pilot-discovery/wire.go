@@ -85,7 +85,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
 	pages = admin.New(admin.Options{
-		Build: build, Mesh: running, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board, Registries: statuses,
+		Build: build, Mesh: running, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board, Registries: statuses, Clusters: clustersIn(sources),
 		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Hosts: servingNames(s), Log: pagesLog,
 	})
 	metrics.Watch(running, xds, board)
@@ -282,6 +282,16 @@ func fieldsIn(sources []source.Source) func([]api.Problem) {
 	for _, one := range sources {
 		if files, ok := one.(*file.Source); ok {
 			return files.Place
+		}
+	}
+	return nil
+}
+
+// clustersIn returns a function that describes the remote clusters; nil if no source reads any.
+func clustersIn(sources []source.Source) func() []source.Cluster {
+	for _, one := range sources {
+		if clusters, ok := one.(*remote.Clusters); ok {
+			return clusters.Statuses
 		}
 	}
 	return nil

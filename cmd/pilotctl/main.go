@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/ctl/proxyconfig"
+	"github.com/pilotmesh/pilot/internal/ctl/remotes"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -41,6 +42,6 @@ Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
 	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), describeCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), topCommand(), graphCommand(),
 		waitCommand(), registriesCommand(), exportCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
-		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), experimental(), versionCommand())
+		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), experimental(), versionCommand())
 	return c
 }

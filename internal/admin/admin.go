@@ -26,6 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/source"
 )
 
 // inspectTimeout bounds how long a page waits for the loop.
@@ -42,6 +43,8 @@ type Options struct {
 	Board   *Board
 	// Registries returns the states of the registries outside Kubernetes; nil if there are none.
 	Registries func() []registry.Status
+	// Clusters describes the remote clusters; nil if there are none.
+	Clusters func() []source.Cluster
 	// Profile enables /debug/pprof.
 	Profile bool
 	// Remote serves /debug to other hosts than this one too.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/loop"
@@ -47,9 +48,10 @@ func (p *Pages) pages() []page {
 		{"/debug/push_status", "the last commit, and who has not acknowledged it or rejects some of it", nil, p.pushStatus, false},
 		{"/debug/config_dump", "the resources a proxy is to have, in the form of Envoy's own config_dump",
 			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump, true},
-		{"/debug/configz", "the objects in force, and where they were read", object, p.configz, false},
+		{"/debug/configz", "the objects in force, and where they were read", append(slices.Clone(object), "names"), p.configz, false},
 		{"/debug/registries", "the registries outside Kubernetes: their states, what is held, and what of them is not used", nil, p.registries, false},
 		{"/debug/exportz", "the services of registries as ServiceEntries, and what those do not have", []string{"registry=west"}, p.exportz, false},
+		{"/debug/clusterz", "the remote clusters: their Secrets and states, and what cannot be read", nil, p.clusters, false},
 		{"/debug/registryz", "the services", []string{"namespace=", "host="}, p.registryz, false},
 		{"/debug/endpointz", "the endpoints of the services", []string{"namespace=", "host="}, p.endpointz, false},
 		{"/debug/mesh", "the mesh configuration in force", nil, p.mesh, false},

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pilotmesh/pilot/internal/api/registry"
+	"github.com/pilotmesh/pilot/internal/source"
 )
 
 // registries is the page about the registries outside Kubernetes.
@@ -14,6 +15,14 @@ func (p *Pages) registries(*http.Request) (any, error) {
 		return []registry.Status{}, nil
 	}
 	return p.Registries(), nil
+}
+
+// clusters is the page about remote clusters.
+func (p *Pages) clusters(*http.Request) (any, error) {
+	if p.Clusters == nil {
+		return []source.Cluster{}, nil
+	}
+	return p.Clusters(), nil
 }
 
 // WatchRegistries adds the metrics of registries, which are read at each scrape.

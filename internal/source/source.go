@@ -68,6 +68,29 @@ type Source interface {
 	Run(ctx context.Context, sink Sink) error
 }
 
+// The states of a remote cluster.
+const (
+	// ClusterSyncing: it has not been listed yet.
+	ClusterSyncing = "syncing"
+	// ClusterSynced: its services are in force.
+	ClusterSynced = "synced"
+	// ClusterStale: it cannot be read now, and its last services are in force.
+	ClusterStale = "stale"
+	// ClusterRefused: its kubeconfig cannot be used.
+	ClusterRefused = "refused"
+)
+
+// Cluster describes a remote cluster. Fields have the names that istioctl reads.
+type Cluster struct {
+	ID string `json:"id"`
+	// Secret is NAMESPACE/NAME of the Secret that describes the cluster.
+	Secret string `json:"secretName"`
+	State  string `json:"syncStatus"`
+	Server string `json:"server,omitempty"`
+	// Problems say what cannot be read, or why the kubeconfig is not used.
+	Problems []string `json:"problems,omitempty"`
+}
+
 // ProblemEvents returns the events that lead from one list of problems to another.
 func ProblemEvents(was, is []api.Problem) (events []ProblemEvent) {
 	count := make(map[api.Problem]int, len(was))

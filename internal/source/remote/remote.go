@@ -54,6 +54,9 @@ type Clusters struct {
 	mu   sync.Mutex
 	told *kube.Remote  // the last argument of Tell that Run has not taken in yet
 	wake chan struct{} // has a token after told was set, or after a cluster was listed
+	// shown are the clusters as Secrets describe them, and heard is what their sources have passed on.
+	shown []source.Cluster
+	heard map[string]*heard
 }
 
 // New returns the source. It knows no cluster before the first call of Tell.
@@ -62,7 +65,7 @@ func New(o Options) *Clusters {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Clusters{o: o, wake: make(chan struct{}, 1)}
+	return &Clusters{o: o, wake: make(chan struct{}, 1), heard: map[string]*heard{}}
 }
 
 // Name returns the name of the source.
@@ -129,6 +132,7 @@ type cluster struct {
 	// secret is the Secret that describes it, and kubeconfig the kubeconfig in use.
 	secret     api.Key
 	kubeconfig kube.Kubeconfig
+	server     string
 	source     *kube.Source
 	done       chan struct{} // is closed when the source has ended
 	listed     chan struct{} // is closed when the source has listed everything
@@ -172,6 +176,7 @@ func (r *run) take(told kube.Remote) {
 			one.source.UseMesh(told.Mesh)
 		}
 	}
+	r.show(all)
 }
 
 // choose returns the clusters with the Secret that describes each: the one that does so already, or else the oldest.
@@ -225,7 +230,7 @@ func (r *run) connect(id string, by described, config *rest.Config, told kube.Re
 		if err := one.source.Reconnect(config); err != nil {
 			return fmt.Errorf("its credentials cannot be used: %w", err)
 		}
-		one.kubeconfig = by.kubeconfig
+		one.kubeconfig, one.server = by.kubeconfig, config.Host
 		r.o.Log.Info("a remote cluster has another kubeconfig", "cluster", id, "secret", keyOf(by.secret).String(), "server", config.Host)
 		return nil
 	}
@@ -236,13 +241,13 @@ func (r *run) connect(id string, by described, config *rest.Config, told kube.Re
 		return err
 	}
 	one := &cluster{
-		id: id, secret: keyOf(by.secret), kubeconfig: by.kubeconfig, source: src, done: make(chan struct{}), listed: make(chan struct{}),
+		id: id, secret: keyOf(by.secret), kubeconfig: by.kubeconfig, server: config.Host, source: src, done: make(chan struct{}), listed: make(chan struct{}),
 	}
 	r.clusters[id] = one
 	go func() {
 		defer close(one.done)
 		// A source of Kubernetes returns no error: it reports Problems.
-		_ = src.Run(r.ctx, &listing{Sink: r.sink, then: func() { close(one.listed); r.rouse() }})
+		_ = src.Run(r.ctx, &listing{Sink: r.sink, hear: func(b source.Batch) { r.hear(id, b) }, then: func() { close(one.listed); r.rouse() }})
 	}()
 	r.o.Log.Info("a remote cluster was added", "cluster", id, "secret", keyOf(by.secret).String(), "server", config.Host)
 	return nil
@@ -253,6 +258,7 @@ func (r *run) end(one *cluster) {
 	one.source.Remove()
 	<-one.done
 	delete(r.clusters, one.id)
+	r.forget(one.id)
 	r.o.Log.Info("a remote cluster was removed", "cluster", one.id, "secret", one.secret.String())
 }
 
@@ -270,7 +276,7 @@ func (r *run) warn(s kube.Secret, id, format string, args ...any) {
 }
 
 func (r *run) add(s kube.Secret, id string, severity api.Severity, reason string) {
-	r.found = append(r.found, api.Problem{Object: keyOf(s), Severity: severity, Code: "cluster-secret-invalid", Field: fmt.Sprintf("data[%s]", id), Reason: reason})
+	r.found = append(r.found, api.Problem{Object: keyOf(s), Severity: severity, Code: "cluster-secret-invalid", Field: fieldOf(id), Reason: reason})
 }
 
 // report passes on changes of the problems, and of whether everything is listed.
@@ -303,15 +309,17 @@ func (r *run) complete() bool {
 	return true
 }
 
-// listing calls then when its source has listed everything.
+// listing passes batches to hear, too, and calls then when its source has listed everything.
 type listing struct {
 	source.Sink
+	hear func(source.Batch)
 	then func()
 	done bool
 }
 
 // Apply implements source.Sink.
 func (l *listing) Apply(b source.Batch) {
+	l.hear(b)
 	l.Sink.Apply(b)
 	if b.Synced && !l.done {
 		l.done = true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/source/remote"
@@ -178,6 +180,40 @@ func TestUnusableKubeconfigs(t *testing.T) {
 	s.tell(s.secret("a", 1, s.good(), "local"), s.secret("d", 1, strings.Replace(s.good(), "token: ", "tokenFile: /etc/passwd, token: ", 1), "west"))
 	s.until(own, "Secret istio-system/d ... the cluster is read with the last good kubeconfig")
 	s.await("one cluster without objects", func() bool { return s.removed("east") && !s.removed("west") })
+	states := map[string]string{}
+	for _, one := range s.Statuses() {
+		states[one.ID] = one.State + " " + one.Secret
+		if text := fmt.Sprint(one); strings.Contains(text, token) || one.ID != "west" && len(one.Problems) != 1 {
+			t.Errorf("the cluster is described as %s", text)
+		}
+	}
+	want := map[string]string{"local": source.ClusterRefused + " istio-system/a", "west": source.ClusterSyncing + " istio-system/d"}
+	if !maps.Equal(states, want) {
+		t.Errorf("the clusters are %v, want %v", states, want)
+	}
+}
+
+// TestStates: a cluster is synced when its source has listed it, and stale while something cannot be read.
+func TestStates(t *testing.T) {
+	c := remote.New(remote.Options{})
+	remote.Show(c, source.Cluster{ID: "west"}, source.Cluster{ID: "east", State: source.ClusterRefused})
+	unreadable := api.Problem{Code: "cluster-unreadable", Reason: "the API server does not answer"}
+	for i, step := range []struct {
+		batch source.Batch
+		want  string
+	}{
+		{source.Batch{}, source.ClusterSyncing},
+		{source.Batch{Problems: []source.ProblemEvent{{Problem: unreadable}}}, source.ClusterSyncing + " " + unreadable.Reason},
+		{source.Batch{Synced: true}, source.ClusterStale + " " + unreadable.Reason},
+		{source.Batch{Problems: []source.ProblemEvent{{Problem: api.Problem{Code: "other", Reason: "x"}}}}, source.ClusterStale + " " + unreadable.Reason},
+		{source.Batch{Problems: []source.ProblemEvent{{Problem: unreadable, Gone: true}}}, source.ClusterSynced},
+	} {
+		remote.Hear(c, "west", step.batch)
+		got := c.Statuses()
+		if text := strings.TrimSpace(got[0].State + " " + strings.Join(got[0].Problems, " ")); text != step.want || got[1].State != source.ClusterRefused {
+			t.Errorf("step %d: %+v, want %s", i, got, step.want)
+		}
+	}
 }
 
 // TestSynced: the source has listed everything when there is no cluster, and otherwise when clusters that do not answer have had their
