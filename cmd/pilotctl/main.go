@@ -43,5 +43,6 @@ Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), describeCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), topCommand(), graphCommand(),
 		waitCommand(), registriesCommand(), exportCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
 		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), versionCommand())
+	addCompletions(c)
 	return c
 }

@@ -7,6 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/explain/patched"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -33,6 +36,12 @@ respond; 2 the command line is invalid.`,
 	}
 	address, form := remote(c), addOutput(c)
 	mesh := addFiles(c)
+	c.ValidArgsFunction = console.Objects(address, func(o admin.Object) string {
+		if o.Kind != api.KindEnvoyFilter {
+			return ""
+		}
+		return o.Namespace + "/" + o.Name
+	})
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		namespace, name, ok := strings.Cut(args[0], "/")
 		if !ok {

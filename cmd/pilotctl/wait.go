@@ -26,11 +26,8 @@ const exitNoEffect = 3
 // errNotLive ends a wait that cannot succeed any more, or not in time. The last answer has the reason.
 var errNotLive = errors.New("not live")
 
-func waitCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "wait --for=live KIND/NAME",
-		Short: "Wait until every proxy that needs an object uses it",
-		Long: `wait returns when every connected proxy that needs an object has acknowledged the present version of the object, and uses it: an
+// waitHelp is the long help of the command.
+const waitHelp = `wait returns when every connected proxy that needs an object has acknowledged the present version of the object, and uses it: an
 Envoy acknowledges a listener before it has the certificates and routes for it, which is called warming, and its agent reports
 that. Connections that were opened before an edit go on with the listeners of that time, and with their access policies, until Envoy has
 drained them: wait names the proxies with such connections, and their number at most. --for=drained waits for their end, too, for which
@@ -43,7 +40,13 @@ After kubectl apply, tell wait the generation of the object, so that it does not
 
 Exit codes: 0 the object is live; 1 it is not: the time is over, the control plane refuses its latest version, or a proxy
 rejects it; 2 the command line is invalid; 3 the control plane has it, and it has no effect or only a part of it: no connected proxy needs
-it, or another object shadows it, that is, goes first where both say something.`,
+it, or another object shadows it, that is, goes first where both say something.`
+
+func waitCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "wait --for=live KIND/NAME",
+		Short: "Wait until every proxy that needs an object uses it",
+		Long:  waitHelp,
 		Example: `  pilotctl wait --for=live virtualservice/reviews -n shop
   pilotctl wait --for=live vs/reviews -n shop --timeout 10s \
     --generation "$(kubectl get virtualservice reviews -n shop -o jsonpath='{.metadata.generation}')"
@@ -55,6 +58,7 @@ it, or another object shadows it, that is, goes first where both say something.`
 	what := c.Flags().String("for", "live", "what to wait for: live, or drained: live, and connections that were opened earlier have ended")
 	generation := c.Flags().Int64("generation", 0, "wait for this generation of the object (metadata.generation) or a later one")
 	timeout := c.Flags().Duration("timeout", time.Minute, "how long to wait")
+	c.ValidArgsFunction = completeKindAndName(address, namespace)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		kind, name, ok := strings.Cut(args[0], "/")
 		if !ok || name == "" {

@@ -42,6 +42,7 @@ func wanted(r *http.Request, k api.Key) bool {
 		(q.Get("name") == "" || q.Get("name") == k.Name)
 }
 
+// configz returns the objects in force; with the parameter names, only their kinds, namespaces and names, as Objects.
 func (p *Pages) configz(r *http.Request) (any, error) {
 	type found struct {
 		object   *api.Object
@@ -60,6 +61,13 @@ func (p *Pages) configz(r *http.Request) (any, error) {
 		return nil, err
 	}
 	slices.SortFunc(all, func(a, b found) int { return a.object.Key.Compare(b.object.Key) })
+	if r.URL.Query().Has("names") {
+		names := make([]Object, 0, len(all))
+		for _, f := range all {
+			names = append(names, Object(f.object.Key))
+		}
+		return names, nil
+	}
 	list := make([]Config, 0, len(all))
 	for _, f := range all {
 		o := f.object

@@ -291,6 +291,11 @@ func TestConfig(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}
+	var short []Object
+	w.read("/debug/configz?names&kind=serviceentry", &short)
+	if want := []Object{{Kind: "ServiceEntry", Namespace: "shop", Name: "ratings"}, {Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}}; !slices.Equal(short, want) {
+		t.Errorf("got %+v, want %+v", short, want)
+	}
 	w.read("/debug/configz?kind=workloadentry&namespace=shop", &list)
 	if len(list) != 1 || !strings.Contains(string(list[0].Spec), "10.1.0.3") {
 		t.Errorf("got %+v", list)
