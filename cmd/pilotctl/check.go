@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -26,10 +27,14 @@ upgrade. It changes nothing. It checks:
   pod security    namespaces that refuse the container that captures traffic
   injection       the API server reaches the webhook: a pod of a namespace with injection, as a dry run
 
+With --from-istio it says instead what of a mesh of Istio behaves differently on Pilot, and what to change before the move: objects that are refused,
+fields, labels and variables of the control plane that are ignored, and the pages about what was decided otherwise for the kinds in use. It reads the mesh from
+the cluster, where --namespace is the namespace of istiod, or from files (--file). It reads no Secrets.
+
 Exit codes: 0 nothing is wrong, or only warnings are there; 1 something is wrong; 2 the command line is invalid.`
 
 func checkCommand() *cobra.Command {
-	f := &clusterFlags{}
+	f, istio := &clusterFlags{}, &fromIstio{}
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "check",
@@ -37,13 +42,23 @@ func checkCommand() *cobra.Command {
 		Long:  checkHelp,
 		Example: `  pilotctl check
   pilotctl check --revision canary
+  pilotctl check --from-istio
+  pilotctl check --from-istio --file mesh/ -o json | jq '.[] | select(.effect != "differs")'
   pilotctl check -o json | jq '.[] | select(.level == "error")'`,
 		Args: cobra.NoArgs,
 	}
 	form := addOutput(c)
 	f.register(c.Flags())
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long the command may take")
+	c.Flags().BoolVar(&istio.on, "from-istio", false, "say what of a mesh of Istio behaves differently on Pilot")
+	c.Flags().StringSliceVar(&istio.files, "file", nil, "with --from-istio: file or directory to read instead of the cluster")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if istio.on {
+			return istio.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), f, *form, timeout)
+		}
+		if len(istio.files) > 0 {
+			return run.Usage(errors.New("--file: it is for --from-istio; pilotctl analyze checks files"))
+		}
 		access, err := f.connect()
 		if err != nil {
 			return err
