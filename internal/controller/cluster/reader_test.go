@@ -62,7 +62,7 @@ func (s *tokenServer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (s *tokenServer) token(valid time.Duration) (token, roots string, err error) {
-	m, err := NewMachines(&rest.Config{Host: "http://cluster.test", Transport: s})
+	m, err := NewMachines(&rest.Config{Host: "http://cluster.test", Transport: s, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	if err != nil {
 		return "", "", err
 	}
