@@ -15,6 +15,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/api/registry"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source/consul"
 	"github.com/pilotmesh/pilot/internal/source/eureka"
@@ -157,7 +158,7 @@ func (e *exported) write(w io.Writer) error {
 		for _, lost := range one.Lost {
 			fmt.Fprintf(&b, "# without: %s\n", oneLine(lost))
 		}
-		err := write(&b, yamlForm, map[string]any{
+		err := write(&b, console.YAML, map[string]any{
 			"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": map[string]string{"namespace": one.Namespace, "name": one.Name}, "spec": one.Spec,
 		})
 		if err != nil {
