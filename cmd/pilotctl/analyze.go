@@ -15,16 +15,24 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/explain/analyze"
+	"github.com/pilotmesh/pilot/internal/explain/sarif"
 	"github.com/pilotmesh/pilot/internal/run"
 )
+
+// sarifForm is the output format SARIF, which code hosts show beside the files.
+const sarifForm = "sarif"
 
 // analyzeHelp is the long help of the command.
 const analyzeHelp = `analyze reads configuration in the same way as the control plane and prints its problems, in the same words. An error
 means that the document would be refused, or that something certainly fails: a route to a host, port or subset that does not exist. A
 warning means that a part of it would be ignored, or probably has another effect than intended.
 
-The code in brackets at the end of a line stays the same in later releases; pilotctl explain CODE says more about it.
+Several problems that differ only in their object are one line, which names the objects; the other forms have each.
+
+The code in brackets at the end of a line stays the same in later releases; pilotctl explain CODE prints its page, with an example and the fix.
+-o sarif writes SARIF 2.1.0, which code hosts and editors show beside the lines of the files.
 
 It also checks the relations between all given objects: destinations and subsets that are not declared, hosts, ports and
 addresses that are declared twice, rules that never apply. Services, endpoint slices, pods, namespaces and workloads such as Deployments
@@ -50,9 +58,10 @@ func analyzeCommand() *cobra.Command {
   pilotctl analyze mesh/ --meshConfig mesh-settings.yaml
   pilotctl analyze mesh/ --fail-on warning
   kubectl get services,serviceentries,virtualservices,destinationrules -A -o yaml | pilotctl analyze -
-  pilotctl analyze mesh/ -o json | jq '.[] | select(.level == "error")'`,
+  pilotctl analyze mesh/ -o json | jq '.[] | select(.level == "error")'
+  pilotctl analyze mesh/ -o sarif > pilot.sarif`,
 	}
-	form := addOutput(c)
+	form := addOutput(c, sarifForm)
 	meshConfigs := c.Flags().StringSlice("meshConfig", nil, "file with mesh settings (MeshConfig) to check and to apply to the other checks; --mesh-config is the same")
 	networks := c.Flags().StringSlice("networksConfig", nil, "file with mesh networks (MeshNetworks) to check; --mesh-networks is the same")
 	domain := c.Flags().String("domain", "cluster.local", "suffix of the names of services in the cluster")
@@ -167,13 +176,17 @@ func report(w io.Writer, form, failOn string, a *analyze.Analysis, problems []ap
 	errors, warnings := tally(found)
 	if form == text {
 		p := painter(w)
-		for _, one := range found {
-			fmt.Fprintln(w, p.line(one))
+		for _, one := range analyze.Fold(problems) {
+			fmt.Fprintln(w, p.line(admin.NewProblem(one)))
 		}
 		if kinds := a.Unread; len(kinds) > 0 {
 			fmt.Fprintf(w, "%s of %s that Pilot does not read: %v\n", count(kinds.Total(), "object"), count(len(kinds), "kind"), kinds)
 		}
 		fmt.Fprintf(w, "%s, %s in %s with %s\n", count(errors, "error"), count(warnings, "warning"), count(a.Files, "file"), count(a.Objects, "usable object"))
+	} else if form == sarifForm {
+		if err := write(w, console.JSON, sarif.New(run.ReadBuild().Version, problems)); err != nil {
+			return err
+		}
 	} else if err := write(w, form, found); err != nil {
 		return err
 	}

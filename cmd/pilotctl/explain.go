@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	problempages "github.com/pilotmesh/pilot/doc/problems"
 	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/api/spelling"
 	"github.com/pilotmesh/pilot/internal/ctl/console"
@@ -39,7 +40,8 @@ PROXY is the name of a proxy (reviews-1.shop), a prefix of the name, the node id
 proxy matches. NAME is the name of a resource, as proxy-config and Envoy show it; or a host, short or fully qualified, for
 all resources of that type for the host; for a route also HOST:PORT.
 
-With a single argument, the code of a problem (route-no-subset), it says what the code means and what to do; explain codes lists all.
+With a single argument, the code of a problem (route-no-subset), it prints the page of the code: what it means, an example, and the fix;
+explain codes lists all.
 
 Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back; 2 the command line is invalid.`
 
@@ -112,6 +114,10 @@ func explainCode(w io.Writer, form, name string) error {
 				name, hint, strings.Join(why.Kinds(), ", ")))
 		}
 		found = []code.Entry{one}
+		if page, ok := problempages.Page(name); ok && form == text {
+			_, err := io.WriteString(w, page)
+			return err
+		}
 	}
 	if form != text {
 		return write(w, form, found)

@@ -15,8 +15,8 @@ import (
 // text is the usual format of output.
 const text = console.Text
 
-// addOutput adds the flag for the output format.
-func addOutput(c *cobra.Command) *string { return console.Output(c) }
+// addOutput adds the flag for the output format: text, JSON, YAML, and others that the command has.
+func addOutput(c *cobra.Command, others ...string) *string { return console.Output(c, others...) }
 
 // write writes v as JSON or YAML.
 func write(w io.Writer, form string, v any) error { return console.Write(w, form, v) }

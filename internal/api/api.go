@@ -75,7 +75,7 @@ func (k Key) String() string {
 	}
 	switch {
 	case k.Kind == KindRegistryService && k.Cluster != "":
-		name += " of registry " + k.Cluster
+		name = strings.TrimSpace(name + " of registry " + k.Cluster)
 	case k.Cluster != "":
 		name += " in cluster " + k.Cluster
 	}

@@ -93,8 +93,9 @@ var flow = []struct{ pkg, imports string }{
 	{"explain/patched", "api engine/query explain/why mesh proxy state/... view/... xds/class"},
 	{"explain/flow", ""},
 	{"explain/configdump", ""},
+	{"explain/sarif", "api api/code"},
 	{"explain/live", "ads/server api engine/store loop proxy xds/resource"},
-	{"explain/analyze", "api api/kube engine/omap engine/query engine/store explain/entrance explain/patched explain/why mesh source source/object state/... xds/class"},
+	{"explain/analyze", "api api/code api/kube api/spelling engine/omap engine/query engine/store explain/entrance explain/patched explain/why mesh source source/object state/... xds/class"},
 	// What queries want, done outside.
 	{"controller/fair", ""},
 	{"controller/addresses", "api engine/omap loop view/allocation"},

@@ -29,8 +29,7 @@ type Gateways struct {
 	Selectors store.Table[api.Key, mesh.Labels]
 	Selecting store.Index[mesh.Label, SelectingPolicy]
 	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
-	// see them, BoundHosts by these and by host, BoundFor by the labels of gateways that their rules name, and BoundDelegates by the delegates of
-	// their rules.
+	// see them, BoundHosts by these and by host, BoundFor by the labels of gateways in their rules, and BoundDelegates by their delegates.
 	Bindings       store.Table[api.Key, *GatewayBinding]
 	BoundTo        store.Index[GatewayLayer, api.Key]
 	BoundHosts     store.Index[GatewayHost, api.Key]
@@ -43,8 +42,7 @@ type Gateways struct {
 	// Classes are the IngressClasses, and DefaultClasses lists, under the empty key, the default ones.
 	Classes        store.Table[api.Key, IngressClass]
 	DefaultClasses store.Index[struct{}, AgeKey]
-	// Admissions lists, under the empty key, the properties by which Ingresses count. Admitted lists the Ingresses with the same
-	// properties, the oldest first, and Secured those among them with a certificate.
+	// Admissions lists, under the empty key, the properties by which Ingresses count; Admitted the Ingresses with them, the oldest first, and Secured the ones with a certificate.
 	Admissions        store.Index[struct{}, Admission]
 	Admitted, Secured store.Index[Admission, AgeKey]
 	// Routed lists, under the empty key, the objects with routes.
@@ -85,6 +83,8 @@ type IngressClass struct {
 	// Default is true if Ingresses without a class are of this one.
 	Default bool
 }
+
+const AnyLayer = "*" // the layer in which a Gateway has all its objects, whatever their namespaces; no namespace has this name
 
 // GatewayLayer is a Gateway, and the namespace of gateways to which objects are exported; "" for all.
 type GatewayLayer struct {
@@ -276,7 +276,7 @@ func (t *Tables) defineBindings(db *store.DB) {
 	g.Bindings = store.NewTable[api.Key, *GatewayBinding](db, "gatewayBindings", (*GatewayBinding).equal)
 	g.BoundTo = store.NewIndex(g.Bindings, "boundToGateway", func(k api.Key, b *GatewayBinding, add func(GatewayLayer, api.Key)) {
 		for _, gw := range b.Gateways {
-			for _, layer := range b.Layers {
+			for _, layer := range append([]string{AnyLayer}, b.Layers...) {
 				add(GatewayLayer{gw, layer}, k)
 			}
 		}

@@ -105,6 +105,9 @@ func serviceFigures() []figure {
 		atMost(1.1, "policies-1k/virtualservice-ratio", "times", 0),
 		atMost(1.1, "policies-1k/churn-ratio", "times", 0),
 
+		atMost(5, "analyze-10k/wall", "s", 0),
+		watched("analyze-10k/cpu", "CPU-s", 0),
+
 		never(0, "noop-1k/cells", "cells", 0),
 		never(0, "noop-1k/bytes", "B", 257e6),
 

@@ -1,5 +1,5 @@
 // Package code names each kind of Problem by a short identifier, which stays the same from release to release, so that scripts, alerts
-// and searches can rely on it. It owns the list of codes with their meaning and remedy; doc/problems.md is made of it, and tests keep
+// and searches can rely on it. It owns the list of codes with their meaning and remedy; doc/problems.md is made of it, and doc/problems has a page per code. Tests keep
 // the list, the page and the places that raise Problems in agreement.
 //
 // It is pure and starts no goroutines.
@@ -59,7 +59,7 @@ func Markdown() string {
 	var b strings.Builder
 	b.WriteString("| Code | Level | Meaning | Remedy |\n|---|---|---|---|\n")
 	for _, e := range All() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", e.Code, e.Level, e.Meaning, e.Remedy)
+		fmt.Fprintf(&b, "| [`%[1]s`](problems/%[1]s.md) | %[2]s | %[3]s | %[4]s |\n", e.Code, e.Level, e.Meaning, e.Remedy)
 	}
 	return b.String()
 }

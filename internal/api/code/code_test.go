@@ -130,7 +130,7 @@ func call(at token.Position, n *ast.CallExpr, checks bool, check func(token.Posi
 	}
 	switch {
 	case len(n.Args) == 0:
-	case name == "Mark", name == "Code", checks && (name == "fail" || name == "warn" || name == "conflict" || name == "report"):
+	case name == "Mark", name == "Code", checks && (name == "fail" || name == "note" || name == "warn" || name == "conflict" || name == "report"):
 		check(at, n.Args[0])
 	case name == "Or":
 		for _, a := range n.Args[1:] {

@@ -35,7 +35,11 @@ func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) 
 			}
 			seen[matchKey(m)] = i
 			if first, ok := shadowedBy(m, routes[:i]); ok {
-				c.warn(at.Field("uri"), "never applies: http[%d] comes first and matches the prefix %s; move it behind this route", first, document.Quote(m.GetUri().GetPrefix()))
+				what := "prefix " + document.Quote(m.GetUri().GetPrefix())
+				if exact := m.GetUri().GetExact(); exact != "" {
+					what = "path " + document.Quote(exact)
+				}
+				c.warn(at.Field("uri"), "never applies: http[%d] comes first and matches the %s; move it behind this route", first, what)
 			}
 		}
 	}
@@ -52,16 +56,17 @@ func matchKey(m *networking.HTTPMatchRequest) string {
 	return string(wire)
 }
 
-// shadowedBy returns the earlier route that matches a shorter prefix and otherwise no less than a match.
+// shadowedBy returns the earlier route that matches a shorter prefix, or a prefix of an exact path, and otherwise no less than a match.
 func shadowedBy(m *networking.HTTPMatchRequest, earlier []*networking.HTTPRoute) (int, bool) {
-	prefix := m.GetUri().GetPrefix()
-	if prefix == "" {
+	prefix, exact := m.GetUri().GetPrefix(), m.GetUri().GetExact()
+	path := prefix + exact // one of them is empty
+	if path == "" {
 		return 0, false
 	}
 	for i, r := range earlier {
 		for _, e := range r.GetMatch() {
 			shorter := e.GetUri().GetPrefix()
-			if shorter != "" && shorter != prefix && strings.HasPrefix(prefix, shorter) && e.IgnoreUriCase == m.IgnoreUriCase && coversRest(e, m) {
+			if shorter != "" && shorter != prefix && strings.HasPrefix(path, shorter) && e.IgnoreUriCase == m.IgnoreUriCase && coversRest(e, m) {
 				return i, true
 			}
 		}

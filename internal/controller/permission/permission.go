@@ -209,7 +209,7 @@ func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 }
 
 func excess(format string, args ...any) api.Problem {
-	return api.Problem{Severity: api.Error, Code: "credential-forbidden", Reason: fmt.Sprintf(format, args...)}
+	return api.Problem{Severity: api.Error, Code: "credential-excess", Reason: fmt.Sprintf(format, args...)}
 }
 
 // start starts the requests that are due.

@@ -33,7 +33,7 @@ type Condition struct {
 
 // Message is one entry of status.validationMessages.
 type Message struct {
-	Level string // ERROR or WARNING
+	Level string // ERROR, WARNING or INFO
 	Text  string
 }
 
@@ -65,9 +65,11 @@ func Of(problems []api.Problem, now live.Status) Status {
 	trouble := "HasProblems"
 	for i, p := range problems {
 		text := describe(p)
-		if p.Refuses() {
+		switch {
+		case p.Refuses():
 			refused = append(refused, text)
-		} else {
+		case p.Severity == api.Info: // a remark: everything has an effect
+		default:
 			ignored = append(ignored, text)
 			if p.Conflict {
 				trouble = "Conflict"

@@ -44,6 +44,12 @@ Effective=false HasProblems: spec.http[0]: is never reached
 Live=true NotNeeded: no connected proxy needs it
 WARNING spec.http[0]: is never reached
 `},
+		{"a remark, which is no mistake", []api.Problem{{Severity: api.Info, Field: "spec.hosts[0]", Reason: "is of namespace x"}}, live.Status{}, `
+Accepted=true Accepted: the control plane uses this version
+Effective=true NothingIgnored: everything in it has an effect
+Live=true NotNeeded: no connected proxy needs it
+INFO spec.hosts[0]: is of namespace x
+`},
 		{"another object goes before it", []api.Problem{warning, {Severity: api.Warning, Field: "spec.hosts[0]", Reason: "x is older", Conflict: true}}, live.Status{}, `
 Accepted=true Accepted: the control plane uses this version
 Effective=false Conflict: spec.http[0]: is never reached; spec.hosts[0]: x is older

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -22,12 +23,15 @@ const (
 // Forms are the formats of output.
 func Forms() []string { return []string{Text, JSON, YAML} }
 
-// Output adds the flag for the output format.
-func Output(c *cobra.Command) *string {
-	form := c.Flags().StringP("output", "o", Text, "output format: text, json or yaml")
+// Output adds the flag for the output format: text, JSON, YAML, and others that the command has.
+func Output(c *cobra.Command, others ...string) *string {
+	forms := append(Forms(), others...)
+	last := len(forms) - 1
+	choice := strings.Join(forms[:last], ", ") + " or " + forms[last]
+	form := c.Flags().StringP("output", "o", Text, "output format: "+choice)
 	c.PreRunE = func(*cobra.Command, []string) error {
-		if !slices.Contains(Forms(), *form) {
-			return run.Usage(fmt.Errorf("--output: %q is not an output format; write text, json or yaml", *form))
+		if !slices.Contains(forms, *form) {
+			return run.Usage(fmt.Errorf("--output: %q is not an output format; write %s", *form, choice))
 		}
 		return nil
 	}

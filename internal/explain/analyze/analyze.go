@@ -11,11 +11,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
@@ -47,12 +49,13 @@ type Analysis struct {
 
 	converter object.Converter
 	values    map[api.Key]kube.Value   // of objects of Kubernetes
+	secrets   map[string][]string      // names of Secrets by namespace
 	first     map[api.Key]api.Position // position of the first document of each object
 	usable    map[api.Key]usable
 	mesh      *meshconfig.MeshConfig
-	embedded  []*api.EmbeddedMesh // mesh configurations in documents of other kinds
-	problems  []api.Problem       // of single documents
-	repeated  []api.Problem       // of documents of an object that an earlier document declares
+	embedded  []*api.EmbeddedMesh        // mesh configurations in documents of other kinds
+	problems  []api.Problem              // of single documents
+	repeated  map[api.Key][]api.Position // of the documents of an object that an earlier document declares
 }
 
 // usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
@@ -64,7 +67,7 @@ type usable struct {
 // New returns an empty analysis.
 func New() *Analysis {
 	return &Analysis{
-		first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable), values: make(map[api.Key]kube.Value), Unread: make(object.Unread),
+		first: make(map[api.Key]api.Position), repeated: make(map[api.Key][]api.Position), secrets: make(map[string][]string), usable: make(map[api.Key]usable), values: make(map[api.Key]kube.Value), Unread: make(object.Unread),
 		converter: object.Converter{Texts: object.NewTexts(object.TextLimit), Written: true},
 	}
 }
@@ -123,6 +126,7 @@ func (a *Analysis) kubernetes(doc *api.Document, settings bool) {
 		a.problems = append(a.problems, *problem)
 	case !read && !settings:
 		a.Unread[doc.Key.Kind]++
+		a.secret(doc)
 	case !read:
 	default:
 		a.Objects++
@@ -134,18 +138,73 @@ func (a *Analysis) kubernetes(doc *api.Document, settings bool) {
 	}
 }
 
-// seen reports whether there is an earlier document of the same object, and adds a problem if there is.
+// seen reports whether there is an earlier document of the same object, and notes the position if there is.
 func (a *Analysis) seen(doc *api.Document) bool {
-	first, again := a.first[doc.Key]
-	if !again {
+	if _, again := a.first[doc.Key]; !again {
 		a.first[doc.Key] = doc.Position
 		return false
 	}
-	a.repeated = append(a.repeated, api.Problem{
-		Object: doc.Key, Position: doc.Position, Severity: api.Error, Code: "object-duplicate", Field: "metadata.name",
-		Reason: fmt.Sprintf("this object was declared already at %s, which is the one in force; remove or rename one", first),
-	})
+	a.repeated[doc.Key] = append(a.repeated[doc.Key], doc.Position)
 	return true
+}
+
+// maxNamed bounds how many positions or objects a message names.
+const maxNamed = 3
+
+// duplicates returns one problem for each object with more than one document, at the second one.
+func (a *Analysis) duplicates() (list []api.Problem) {
+	for k, at := range a.repeated {
+		reason := fmt.Sprintf("this object was declared already at %s, which is the one in force", a.first[k])
+		if len(at) > 1 {
+			reason += fmt.Sprintf("; %s declare it, too; remove or rename all but one", named(at[1:]))
+		} else {
+			reason += "; remove or rename one"
+		}
+		list = append(list, api.Problem{Object: k, Position: at[0], Severity: api.Error, Code: "object-duplicate", Field: "metadata.name", Reason: reason})
+	}
+	return list
+}
+
+// named lists things, up to a limit.
+func named[T fmt.Stringer](list []T) string {
+	var texts []string
+	for _, one := range list[:min(len(list), maxNamed)] {
+		texts = append(texts, one.String())
+	}
+	if more := len(list) - maxNamed; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	if last := len(texts) - 1; last > 0 {
+		return strings.Join(texts[:last], ", ") + " and " + texts[last]
+	}
+	return strings.Join(texts, "")
+}
+
+// Fold returns problems with one in place of several that differ only in object and place: the first, which names the other objects. Each wrong
+// field stays a problem of its own, because each has to be corrected.
+func Fold(list []api.Problem) (folded []api.Problem) {
+	type kind struct {
+		api.Severity
+		code   code.Code
+		reason string
+	}
+	others, first := map[kind][]api.Key{}, map[kind]int{}
+	for _, p := range list {
+		k := kind{p.Severity, p.Code, p.Reason}
+		at, again := first[k]
+		switch {
+		case slices.Contains([]code.Code{"field-unknown", "field-invalid", "field-ineffective"}, p.Code), p.Object == (api.Key{}), again && p.Object == folded[at].Object:
+			folded = append(folded, p)
+		case again:
+			others[k] = append(others[k], p.Object)
+		default:
+			first[k], folded = len(folded), append(folded, p)
+		}
+	}
+	for k, objects := range others {
+		folded[first[k]].Reason += "; the same for " + named(objects)
+	}
+	return folded
 }
 
 // Mesh adds and checks a mesh configuration file. If there are several, the last valid one is used.
@@ -212,7 +271,7 @@ func (a *Analysis) AllProblems(domain string) []api.Problem {
 	for _, p := range m.Problems.All() {
 		late[p.Object] = append(late[p.Object], p)
 	}
-	all := slices.Concat(a.Problems(), a.repeated)
+	all := slices.Concat(a.Problems(), a.duplicates(), a.missingSecrets())
 	for k, problems := range late {
 		if u, ok := a.usable[k]; ok {
 			u.document.Locate(problems)

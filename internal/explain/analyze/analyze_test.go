@@ -94,7 +94,7 @@ func TestMesh(t *testing.T) {
 	a.File("service.yaml", []byte(service))
 	a.File("routes.yaml", []byte(strings.NewReplacer("namespace: shop", "namespace: bank", "hosts: [web]", "hosts: [web.shop.svc.mesh.local]",
 		"{host: web}", "{host: web.shop.svc.mesh.local}", "{host: missing}", "{host: web.shop.svc.mesh.local}").Replace(routes)))
-	want(t, a.AllProblems("mesh.local"), "routes.yaml:8: warning:")
+	want(t, a.AllProblems("mesh.local"), "routes.yaml:5: info:", "routes.yaml:8: warning:")
 	a.Mesh("mesh.yaml", []byte("defaultServiceExportTo: ['.']\n"))
 	a.Mesh("broken.yaml", []byte("connectTimeout: never\n"))
 	list := texts(a.AllProblems("mesh.local"))
@@ -138,5 +138,5 @@ spec:
 	a.File("gateway.yaml", []byte(gateway))
 	want(t, a.AllProblems("mesh.local"), "gateway.yaml:4: warning: Gateway shop/front: spec.selector: no workload is known that has the labels istio=front")
 	a.File("front.yaml", []byte(deployment))
-	want(t, a.AllProblems("mesh.local"))
+	want(t, a.AllProblems("mesh.local"), "gateway.yaml:4: info: Gateway shop/front: spec.servers: no VirtualService names this Gateway")
 }

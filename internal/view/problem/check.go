@@ -245,10 +245,7 @@ func (f *findings) sidecar() {
 		}
 	}
 	if len(row.Selector) > 0 {
-		f.selectorWithoutWorkload("spec.workloadSelector", row.Selector, func(id string) bool {
-			of, ok := f.q.scope.SidecarOf(f.r, id)
-			return ok && of == f.key
-		})
+		f.selectingSidecar(row)
 	}
 	if via := row.Outbound; via.Host != "" {
 		f.destination(target{at: "spec.outboundTrafficPolicy.egressProxy", to: &networking.Destination{
@@ -272,6 +269,18 @@ func (f *findings) sidecar() {
 			f.warn("sidecar-no-namespace", "spec.egress", "namespace %q declares no service and no routes that namespace %q sees: nothing is imported from there; correct the name, or remove the import", in.Namespace, f.key.Namespace)
 		}
 	}
+}
+
+// selectingSidecar warns of a selector for whose workloads another Sidecar goes first, or that selects no workload.
+func (f *findings) selectingSidecar(row *state.Sidecar) {
+	if first, ok := f.q.scope.SelectingSidecar(f.r, f.key.Namespace, mesh.LabelsOf(row.Selector)); ok && first != f.key {
+		f.conflict("sidecar-overruled", "spec.workloadSelector", "%s is older and selects all workloads that this one selects: this one is not used; merge them", first)
+		return
+	}
+	f.selectorWithoutWorkload("spec.workloadSelector", row.Selector, func(id string) bool {
+		of, ok := f.q.scope.SidecarOf(f.r, id)
+		return ok && of == f.key
+	})
 }
 
 // declares reports whether a namespace declares any host that the namespace of the object sees.

@@ -20,7 +20,9 @@ func (f *findings) gateway() {
 	if !ok {
 		return
 	}
-	f.servedByNone(selector)
+	if f.servedByNone(selector); len(f.list) == 0 {
+		f.unbound()
+	}
 	for _, p := range f.serving(f.key, selector) {
 		for _, l := range f.q.gateways.Losses(f.r, p.Served, f.key) {
 			f.lostServer(l)

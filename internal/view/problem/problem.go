@@ -9,9 +9,11 @@ package problem
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/code"
+	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -39,6 +41,8 @@ type Queries struct {
 	checked   query.Collection[string, api.Problem]
 	// labels are the labels of workloads of a namespace, to propose them in problems.
 	labels query.Query[string, []mesh.Label]
+	// serverHosts are the hosts of the servers of a Gateway.
+	serverHosts query.Query[api.Key, []gateways.Host]
 	// members are the problems of Services of a name that a Service of another cluster has, too.
 	members query.Collection[service.All, api.Problem]
 	// registered are the problems of services of registries.
@@ -53,6 +57,7 @@ type Queries struct {
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries, gw *gateway.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp, gateways: gw, checks: checks()}
 	q.labels = query.Define(g, "labelsIn", func(a, b []mesh.Label) bool { return slices.Equal(a, b) }, q.labelsIn)
+	q.serverHosts = query.Define(g, "serverHosts", slices.Equal[[]gateways.Host], q.hostsOfServers)
 	same := func(a, b []api.Problem) bool { return slices.Equal(a, b) }
 	check := query.Define(g, "check", same, q.check)
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
@@ -113,11 +118,44 @@ func (f *findings) conflict(c code.Code, field, format string, args ...any) {
 	f.add(api.Problem{Code: c, Severity: api.Warning, Field: field, Reason: fmt.Sprintf(format, args...), Conflict: true})
 }
 
+// note remarks on something that is no mistake by itself.
+func (f *findings) note(c code.Code, field, format string, args ...any) {
+	f.add(api.Problem{Code: c, Severity: api.Info, Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
 func (f *findings) add(p api.Problem) {
 	p.Object = f.key
 	if !slices.Contains(f.list, p) {
 		f.list = append(f.list, p)
 	}
+}
+
+// maxPlaces bounds how many other fields a message names.
+const maxPlaces = 3
+
+// distinct returns the problems, with one in place of several that differ only in their field: the first, which names the other fields.
+func (f *findings) distinct() (list []api.Problem) {
+	same := func(p api.Problem) func(api.Problem) bool {
+		return func(o api.Problem) bool { return o.Code == p.Code && o.Severity == p.Severity && o.Reason == p.Reason }
+	}
+	for i, p := range f.list {
+		if slices.ContainsFunc(f.list[:i], same(p)) {
+			continue
+		}
+		var places []string
+		for _, o := range f.list[i+1:] {
+			if same(p)(o) {
+				places = append(places, o.Field)
+			}
+		}
+		if n := len(places); n > maxPlaces {
+			p.Reason += fmt.Sprintf("; the same at %s and %d more fields", strings.Join(places[:maxPlaces], ", "), n-maxPlaces)
+		} else if n > 0 {
+			p.Reason += "; the same at " + strings.Join(places, ", ")
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
@@ -126,7 +164,8 @@ func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 		f.conflict("object-duplicate", "", "sources %q hold this object; the one of %q is used: remove the others", holders, holders[0])
 	}
 	q.checks[k.Kind](f)
-	return f.list, len(f.list) > 0
+	list := f.distinct()
+	return list, len(list) > 0
 }
 
 // checks returns, by kind, the function that finds the problems of an object.

@@ -20,10 +20,14 @@ func (f *findings) virtualService() {
 	}
 	f.missingGateways()
 	f.lostRules()
+	f.foreignHost()
 	vs, ok := f.q.tables.VirtualServices.Get(f.r, f.key)
-	switch {
-	case !ok:
+	if !ok {
 		return
+	}
+	f.unserved(vs)
+	f.unverifiedMatches(vs)
+	switch {
 	case vs.IsDelegate():
 		if f.q.tables.DelegatedBy.Group(f.r, f.key).Len() == 0 && f.q.tables.Gateways.BoundDelegates.Group(f.r, f.key).Len() == 0 {
 			f.warn("delegate-unused", "spec.hosts", "there are none, and no rule of another VirtualService delegates to this one: it has no effect")

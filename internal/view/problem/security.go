@@ -17,7 +17,10 @@ func (f *findings) authorizationPolicy() {
 	if !ok {
 		return
 	}
-	f.policySelector()
+	if f.policySelector(); len(f.list) == 0 { // it has no effect for more than one reason otherwise
+		f.unverified(row)
+		f.unidentified(row)
+	}
 	if row.Spec.GetAction() == security.AuthorizationPolicy_CUSTOM {
 		f.provider(row)
 	}
@@ -43,8 +46,8 @@ func (f *findings) provider(row *state.AuthorizationPolicy) {
 	}
 	read := 0
 	for k := range f.q.tables.Security.CustomForAll.Group(f.r, f.key.Namespace).All() {
-		if read++; read > maxChecked {
-			return
+		if read++; read > maxChecked || k.Compare(f.key) >= 0 {
+			return // the other one has the problem
 		}
 		if other, ok := f.q.tables.Security.Authorizations.Get(f.r, k); ok && other.Spec.GetProvider().GetName() != name {
 			f.conflict("policy-two-providers", at, "%s asks the provider %q, and only one provider can be asked about one workload: where both policies apply, what either matches is denied",

@@ -24,6 +24,10 @@ func (f *findings) telemetry() {
 			f.conflict("telemetry-overruled", "spec.selector", "%s is older and has no selector either: this one is not used; merge them", first)
 		}
 	default:
+		if first := telemetry.Selecting(f.q.tables, f.r, f.key.Namespace, labels); first != f.key {
+			f.conflict("telemetry-overruled", "spec.selector", "%s is older and selects all workloads that this one selects: this one is not used; merge them", first)
+			break
+		}
 		f.selectorWithoutWorkload("spec.selector", mesh.LabelMap(labels), func(id string) bool {
 			class, ok := f.q.scope.Class.Get(f.r, id)
 			return ok && class.Telemetry == f.key

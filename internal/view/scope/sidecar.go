@@ -146,6 +146,15 @@ func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string,
 	}
 }
 
+// SelectingSidecar is the oldest Sidecar of a namespace with a selector that selects a workload with these labels. ok is false if there is none.
+func (q *Queries) SelectingSidecar(r *query.Reader, namespace string, labels mesh.Labels) (k api.Key, ok bool) {
+	row, ok := q.selecting(r, namespace, labels)
+	if !ok {
+		return api.Key{}, false
+	}
+	return row.Object, true
+}
+
 func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) (*state.Sidecar, bool) {
 	var best *state.Sidecar
 	for l := range labels.All() {
