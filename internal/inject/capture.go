@@ -23,7 +23,8 @@ func (j *job) capture() *corev1.Container {
 	}
 	if j.values.Pilot.CNI.Enabled {
 		c.Name = validationName
-		c.SecurityContext = securityContext(g.Proxy.Privileged, j.uid, j.gid, true, true, nil, g.Proxy.SeccompProfile)
+		uid, gid := j.spared()
+		c.SecurityContext = securityContext(g.Proxy.Privileged, uid, gid, true, true, nil, g.Proxy.SeccompProfile)
 	} else {
 		c.SecurityContext = securityContext(g.Proxy.Privileged, 0, 0, false, false, []corev1.Capability{"NET_ADMIN", "NET_RAW"}, g.Proxy.SeccompProfile)
 	}
@@ -34,10 +35,7 @@ func (j *job) capture() *corev1.Container {
 func (j *job) captureArguments() []string {
 	g := j.values.Global
 	mesh := j.injector.config.Mesh
-	uid := j.uid
-	if j.mode == "TPROXY" {
-		uid = proxyID
-	}
+	uid, _ := j.spared()
 	args := []string{
 		"istio-iptables", "-p", port(mesh.GetProxyListenPort(), "15001"), "-z", port(mesh.GetProxyInboundListenPort(), "15006"),
 		"-u", strconv.FormatInt(uid, 10), "-m", j.mode,
@@ -67,6 +65,14 @@ func (j *job) captureArguments() []string {
 		args = append(args, "--native-nftables")
 	}
 	return args
+}
+
+// spared returns the user and the group whose connections are not captured. With TPROXY the proxy is root, and its group is known.
+func (j *job) spared() (uid, gid int64) {
+	if j.mode == "TPROXY" {
+		return proxyID, proxyID
+	}
+	return j.uid, j.gid
 }
 
 func port(n int32, normal string) string {

@@ -32,7 +32,7 @@ func (j *job) grpcAgent() (part, error) {
 		c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{
 			"pilot-agent", "wait", "--url=http://localhost:" + statusText(status) + healthPath}}}}
 	}
-	if j.statusPort != 0 {
+	if j.probed() {
 		c.ReadinessProbe = j.readiness(status, true)
 	}
 	channel := volume{corev1.Volume{Name: "istio-xds", VolumeSource: memory()}, proxyPath, false}

@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 		cpuAnnotation:           {"much": "quantity", "-1": "quantity"},
 		memoryLimitAnnotation:   {"1 Gi": "quantity"},
 		userVolumeAnnotation:    {"{": "no JSON", `{"a":{"hostpathx":1}}`: "unknown field", "a: {emptyDir: {}}": "no JSON"},
-		userMountAnnotation:     {`{"a":{"mountPath":"x"}}`: "slash", `[]`: "no JSON"},
+		userMountAnnotation:     {`{"a":{"mountPath":"x"}}`: "slash", `[{"mountPath":"/x"}]`: "entry 1 has no name", `"a"`: "no JSON"},
 		templatesAnnotation:     {"sidcar": "no template", " ": "names no template"},
 		overridesAnnotation:     {"{": "remove the annotation", `{"containers":7}`: "remove the annotation"},
 		configAnnotation: {

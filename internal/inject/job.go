@@ -51,12 +51,10 @@ func (j *job) settle() {
 	g := j.values.Global
 	j.mode = annotated(j.pod, interceptionAnnotation, Text(j.config.GetInterceptionMode().String()))
 	j.native = j.injector.config.NativeSidecars
-	if text, ok := j.pod.Annotations[nativeAnnotation]; ok {
-		switch text {
-		case "true", "false":
-			j.native = text == "true"
-		default:
-			j.warn("annotation %s: %s has no effect; write true or false", nativeAnnotation, quote(text))
+	if text := j.pod.Annotations[nativeAnnotation]; text != "" {
+		j.native = text != "false"
+		if j.native && text != "true" {
+			j.warn("annotation %s: %s counts as true; write true or false", nativeAnnotation, quote(text))
 		}
 	}
 	if word, ok := j.pod.Labels[injectName]; ok && word != "true" && word != "false" {
@@ -91,7 +89,7 @@ func (j *job) assemble(t part) error {
 	for k, v := range t.annotations {
 		setIn(&pod.Annotations, k, v)
 	}
-	if containerOf(t, proxyName) != nil && j.network != "" {
+	if j.network != "" {
 		setIn(&pod.Labels, networkLabel, j.network)
 	}
 	added := j.addVolumes(t)

@@ -222,6 +222,11 @@ func imageVersion(image string) string {
 	return cmp.Or(tag, digest)
 }
 
+// probed reports whether the kubelet asks the agent if the proxy is ready: a status port of 0, of the annotation or of the values, says no.
+func (j *job) probed() bool {
+	return strings.TrimSpace(annotated(j.pod, statusPortAnnotation, j.values.Global.Proxy.StatusPort)) != "0"
+}
+
 // readiness returns the probes of the proxy: the startup probe is asked often at the beginning, so that the application does not wait long.
 func (j *job) readiness(port int32, annotations bool) *corev1.Probe {
 	p := j.values.Global.Proxy

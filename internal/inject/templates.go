@@ -86,7 +86,7 @@ func (j *job) sidecar() (part, error) {
 		Args: j.arguments("sidecar"), Env: env, Lifecycle: j.lifecycle(), SecurityContext: j.security(), Resources: j.resources(),
 		Ports: []corev1.ContainerPort{metrics()},
 	}
-	if j.statusPort != 0 {
+	if j.probed() {
 		c.ReadinessProbe = j.readiness(healthPort, true)
 		if s := j.values.Global.Proxy.StartupProbe; s.Enabled {
 			c.StartupProbe = &corev1.Probe{ProbeHandler: httpGet(healthPath, healthPort), PeriodSeconds: 1, TimeoutSeconds: 3, FailureThreshold: s.FailureThreshold}

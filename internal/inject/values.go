@@ -55,8 +55,9 @@ type Global struct {
 	STS struct {
 		ServicePort Text `json:"servicePort"`
 	} `json:"sts"`
-	Proxy     ProxyValues `json:"proxy"`
-	ProxyInit struct {
+	TrustBundleName string      `json:"trustBundleName"`
+	Proxy           ProxyValues `json:"proxy"`
+	ProxyInit       struct {
 		ForceApplyIptables bool   `json:"forceApplyIptables"`
 		Image              string `json:"image"`
 	} `json:"proxy_init"`

@@ -1,12 +1,13 @@
 package inject
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -76,12 +77,21 @@ func (j *job) workloadCertificates() volume {
 	return volume{corev1.Volume{Name: "workload-certs", VolumeSource: empty()}, at, false}
 }
 
-// roots are the roots that vouch for the control plane, if its own authority does.
+// roots are the roots that vouch for the control plane, if its own authority does. They are in a ConfigMap of each namespace, or in a
+// ClusterTrustBundle.
 func (j *job) roots() volume {
 	if j.values.Global.PilotCertProvider != istiodRoots {
 		return volume{}
 	}
-	return volume{corev1.Volume{Name: "istiod-ca-cert", VolumeSource: configMap("istio-ca-root-cert", false)}, secretsPath + "istio", false}
+	name := j.values.Global.TrustBundleName
+	source := configMap(cmp.Or(name, "istio-ca-root-cert"), false)
+	if isTrue(string(j.values.Pilot.Env["ENABLE_CLUSTER_TRUST_BUNDLE_API"])) {
+		bundle := "istio.io:istiod-ca:" + cmp.Or(name, "root-cert")
+		source = corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+			ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Name: &bundle, Path: "root-cert.pem"},
+		}}}}
+	}
+	return volume{corev1.Volume{Name: "istiod-ca-cert", VolumeSource: source}, secretsPath + "istio", false}
 }
 
 // revocations are the lists of certificates that the authority has revoked.
@@ -148,24 +158,20 @@ func podinfo() volume {
 	return volume{corev1.Volume{Name: "istio-podinfo", VolumeSource: source}, "/etc/istio/pod", false}
 }
 
-// userVolumes adds the volumes and mounts of the annotations: JSON objects by the names of volumes.
+// userVolumes adds the volumes and mounts of the annotations.
 func (j *job) userVolumes(c *corev1.Container, t *part) error {
-	sources, err := fromAnnotation[corev1.VolumeSource](j.pod, userVolumeAnnotation)
+	volumes, err := fromAnnotation(j.pod, userVolumeAnnotation, func(v *corev1.Volume) *string { return &v.Name })
 	if err != nil {
 		return err
 	}
-	mounts, err := fromAnnotation[corev1.VolumeMount](j.pod, userMountAnnotation)
+	mounts, err := fromAnnotation(j.pod, userMountAnnotation, func(m *corev1.VolumeMount) *string { return &m.Name })
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		t.volumes = append(t.volumes, corev1.Volume{Name: name, VolumeSource: sources[name]})
-	}
-	for _, name := range slices.Sorted(maps.Keys(mounts)) {
-		m := mounts[name]
-		m.Name = name
+	t.volumes = append(t.volumes, volumes...)
+	for _, m := range mounts {
 		if !path.IsAbs(m.MountPath) {
-			return refuse(userMountAnnotation, "the mount of %s needs a mountPath that begins with a slash", quote(name))
+			return refuse(userMountAnnotation, "the mount of %s needs a mountPath that begins with a slash", quote(m.Name))
 		}
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(o corev1.VolumeMount) bool { return path.Clean(o.MountPath) == path.Clean(m.MountPath) })
 		c.VolumeMounts = append(c.VolumeMounts, m)
@@ -173,19 +179,34 @@ func (j *job) userVolumes(c *corev1.Container, t *part) error {
 	return nil
 }
 
-// fromAnnotation reads an annotation with a JSON object whose values are of one type.
-func fromAnnotation[T any](pod *corev1.Pod, name string) (map[string]T, error) {
-	text, ok := pod.Annotations[name]
+// fromAnnotation reads an annotation with JSON: an object by the names of volumes, or a list whose entries have names.
+func fromAnnotation[T any](pod *corev1.Pod, annotation string, name func(*T) *string) (list []T, err error) {
+	text, ok := pod.Annotations[annotation]
 	if !ok {
 		return nil, nil
 	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
-	var out map[string]T
-	if err := d.Decode(&out); err != nil {
-		return nil, refuse(name, "it is no JSON object by names of volumes: %v", err)
+	byName := map[string]T{}
+	if isList := strings.HasPrefix(strings.TrimSpace(text), "["); isList {
+		err = d.Decode(&list)
+	} else {
+		err = d.Decode(&byName)
 	}
-	return out, nil
+	if err != nil {
+		return nil, refuse(annotation, "it is no JSON object by names of volumes, and no list of objects with names: %v", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(byName)) {
+		entry := byName[key]
+		*name(&entry) = cmp.Or(*name(&entry), key)
+		list = append(list, entry)
+	}
+	for n := range list {
+		if *name(&list[n]) == "" {
+			return nil, refuse(annotation, "entry %d has no name; write the name of a volume", n+1)
+		}
+	}
+	return list, nil
 }
 
 func statusText(port int32) string { return strconv.Itoa(int(port)) }

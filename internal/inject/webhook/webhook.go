@@ -190,9 +190,7 @@ func (s *Server) patched(ctx context.Context, injector *inject.Injector, path st
 	if r.Namespace == nil {
 		r.Namespace = &inject.Namespace{Name: pod.Namespace}
 	}
-	if err := parameters(path, &r); err != nil {
-		return nil, err
-	}
+	warning := parameters(path, &r)
 	result, err := injector.Inject(r)
 	if err != nil {
 		return nil, err
@@ -202,21 +200,23 @@ func (s *Server) patched(ctx context.Context, injector *inject.Injector, path st
 		return nil, err
 	}
 	kind := admission.PatchTypeJSONPatch
-	response := allowed(result.Warnings...)
+	response := allowed(append(warning, result.Warnings...)...)
 	response.Patch, response.PatchType = patch, &kind
 	return response, nil
 }
 
 // parameters reads what the path of the webhook says about the cluster that asks: /inject/cluster/NAME/net/NAME. Further pairs are variables
-// of the proxy. A slash in a value is written as --slash--.
-func parameters(path string, into *inject.Request) error {
+// of the proxy. A slash in a value is written as --slash--. A last name without a value has no effect: a path made from settings ends with one
+// where the network has no name.
+func parameters(path string, into *inject.Request) (warnings []string) {
 	rest := strings.Trim(strings.TrimPrefix(path, "/inject"), "/")
 	if rest == "" {
 		return nil
 	}
 	words := strings.Split(rest, "/")
-	if len(words)%2 != 0 {
-		return fmt.Errorf("the path %s of the webhook has a name without a value; write /inject/cluster/NAME/net/NAME", path)
+	if last := len(words) - 1; len(words)%2 != 0 {
+		warnings = []string{fmt.Sprintf("the path %s of the webhook has no value for %s; write /inject/cluster/NAME/net/NAME", path, words[last])}
+		words = words[:last]
 	}
 	for n := 0; n < len(words); n += 2 {
 		value := strings.ReplaceAll(words[n+1], "--slash--", "/")
@@ -232,7 +232,7 @@ func parameters(path string, into *inject.Request) error {
 			into.Env[strings.ToUpper(name)] = value
 		}
 	}
-	return nil
+	return warnings
 }
 
 // nameOf returns the name of a pod, or the beginning of the name that it will get.

@@ -129,8 +129,9 @@ func TestInject(t *testing.T) {
 	if a, _ = review(t, server, "/inject", "CREATE", fmt.Sprintf(wrong, "istio-system")); !a.Allowed || len(a.Patch) > 0 || len(a.Warnings) != 1 {
 		t.Errorf("a pod of the control plane: %v", a)
 	}
-	if a, _ = review(t, server, "/inject/cluster", "CREATE", fmt.Sprintf(somePod, 1)); a.Allowed {
-		t.Error("a path with an odd number of words")
+	a, raw = review(t, server, "/inject/cluster/east/net/", "CREATE", fmt.Sprintf(somePod, 1))
+	if len(a.Warnings) != 1 || !slices.Contains(applied(t, a, raw).Spec.Containers[1].Env, corev1.EnvVar{Name: "ISTIO_META_CLUSTER_ID", Value: "east"}) {
+		t.Errorf("a path whose last name has no value: %v", a)
 	}
 	if a, _ = review(t, server, "/inject", "CREATE", "{spec: {hostNetwork: true}}"); !a.Allowed || len(a.Patch) > 0 || counts[Skipped].Load() != 1 {
 		t.Errorf("the network of the host: %v", a)
