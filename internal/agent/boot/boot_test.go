@@ -2,6 +2,7 @@ package boot
 
 import (
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -99,6 +100,27 @@ func TestGoldens(t *testing.T) {
 	}
 	if names := slices.Sorted(maps.Keys(all)); !slices.Equal(names, files) {
 		t.Errorf("testdata has %q, the cases are %q", files, names)
+	}
+}
+
+// TestBins: the number of bins is for the metrics of the mesh, with or without buckets of their own. Envoy uses the first entry that matches.
+func TestBins(t *testing.T) {
+	for _, c := range []struct {
+		stats Stats
+		want  string
+	}{
+		{Stats{Bins: 10}, "istio_ [] 10"},
+		{Stats{Bins: 10, Buckets: map[string][]float64{"http.": {1}, "istio_request_": {2}}}, "istio_request_ [2] 10, http. [1] 0, istio_ [] 10"},
+		{Stats{Bins: 10, Buckets: map[string][]float64{"istio": {1}, "istio_r": {2}}}, "istio_r [2] 10, istio [1] 10"},
+		{Stats{Buckets: map[string][]float64{"istio_": {1}}}, "istio_ [1] 0"},
+	} {
+		var got []string
+		for _, b := range c.stats.buckets() {
+			got = append(got, fmt.Sprintf("%s %v %d", b.GetMatch().GetPrefix(), b.GetBuckets(), b.GetBins().GetValue()))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%v: %s, want %s", c.stats, text, c.want)
+		}
 	}
 }
 

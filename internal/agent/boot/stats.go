@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -12,6 +13,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -23,6 +25,8 @@ type Stats struct {
 	Prefixes, Suffixes, Regexes []string
 	// Buckets are the upper bounds of the buckets of histograms, by prefixes of the histograms' names.
 	Buckets map[string][]float64
+	// Bins is with how many bins each histogram of the mesh's metrics begins; 0 for Envoy's default, 100.
+	Bins uint32
 	// Flush is how often statistics are sent to the backends, and Evict how long unused ones are kept: a multiple of Flush; 0
 	// for Envoy's defaults, 5 s and never.
 	Flush, Evict time.Duration
@@ -89,11 +93,24 @@ func (s Stats) matcher() *metricsv3.StatsMatcher {
 func (s Stats) buckets() (all []*metricsv3.HistogramBucketSettings) {
 	prefixes := slices.Sorted(maps.Keys(s.Buckets))
 	slices.Reverse(prefixes)
+	named := false // whether an entry is about all metrics of the mesh
 	for _, prefix := range prefixes {
-		all = append(all, &metricsv3.HistogramBucketSettings{Match: hasPrefix(prefix), Buckets: s.Buckets[prefix]})
+		of := &metricsv3.HistogramBucketSettings{Match: hasPrefix(prefix), Buckets: s.Buckets[prefix]}
+		wide := strings.HasPrefix(meshMetrics, prefix)
+		if s.Bins != 0 && (wide || strings.HasPrefix(prefix, meshMetrics)) {
+			of.Bins = wrapperspb.UInt32(s.Bins)
+		}
+		named = named || wide
+		all = append(all, of)
+	}
+	if s.Bins != 0 && !named {
+		all = append(all, &metricsv3.HistogramBucketSettings{Match: hasPrefix(meshMetrics), Bins: wrapperspb.UInt32(s.Bins)})
 	}
 	return all
 }
+
+// meshMetrics is the prefix of the metrics of the mesh.
+const meshMetrics = "istio_"
 
 func hasPrefix(prefix string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}}

@@ -4,11 +4,16 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// bucketsAnnotation is the annotation with the buckets of histograms, as a JSON object of lists by prefixes of names.
-const bucketsAnnotation = "sidecar.istio.io/statsHistogramBuckets"
+const (
+	// bucketsAnnotation is the annotation with the buckets of histograms, as a JSON object of lists by prefixes of names.
+	bucketsAnnotation = "sidecar.istio.io/statsHistogramBuckets"
+	// binsAnnotation is the annotation with the number of bins of histograms of the mesh's metrics.
+	binsAnnotation = "sidecar.istio.io/statsHistogramBins"
+)
 
 // loadStats reads the selection of Envoy's statistics. An annotation of the pod replaces the list of the same kind in proxyStatsMatcher.
 func (s *Settings) loadStats(errs *problems) {
@@ -40,7 +45,20 @@ func (s *Settings) loadStats(errs *problems) {
 		}
 	}
 	s.loadBuckets(errs)
+	if text := s.Annotations[binsAnnotation]; text != "" {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n == 0 {
+			errs.add(binsAnnotation, "%q is not a number from 1 to 65535", text)
+		}
+		s.Stats.Bins = uint32(n)
+	}
 }
+
+// In Istio's proxy the names of the mesh's metrics begin with istiocustom, and here with istio_.
+const (
+	customMetrics = "istiocustom"
+	meshMetrics   = "istio_"
+)
 
 func (s *Settings) loadBuckets(errs *problems) {
 	text := s.Annotations[bucketsAnnotation]
@@ -50,6 +68,10 @@ func (s *Settings) loadBuckets(errs *problems) {
 	if err := json.Unmarshal([]byte(text), &s.Stats.Buckets); err != nil {
 		errs.add(bucketsAnnotation, `%w; write it as {"cluster.outbound":[1,10,100]}`, err)
 		return
+	}
+	if bounds, ok := s.Stats.Buckets[customMetrics]; ok {
+		delete(s.Stats.Buckets, customMetrics)
+		s.Stats.Buckets[meshMetrics] = bounds
 	}
 	for prefix, bounds := range s.Stats.Buckets {
 		ascending := slices.IsSorted(bounds) && len(slices.Compact(slices.Clone(bounds))) == len(bounds)
