@@ -210,7 +210,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != "", Kubernetes: s.Kubernetes()})
-	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
+	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find, PullSecret: secrets.PullSecret})
 	return loop.New(tables, graph, queries, loop.Settings{
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Visits: visits, Refused: secure.refuse, OpenConfiguration: s.OpenConfiguration,
 		Observe: func(c loop.Commit) {

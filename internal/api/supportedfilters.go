@@ -76,7 +76,7 @@ WasmPlugin
 	url
 	sha256
 	imagePullPolicy
-	imagePullSecret           no: agents fetch images without credentials; use a registry that needs none, or a file of the host
+	imagePullSecret
 	verificationKey           no: set sha256, or the digest of the image in the address
 	pluginConfig
 	pluginName
@@ -100,7 +100,7 @@ TrafficExtension
 	wasm.url
 	wasm.sha256
 	wasm.imagePullPolicy
-	wasm.imagePullSecret      no: agents fetch images without credentials; use a registry that needs none, or a file of the host
+	wasm.imagePullSecret
 	wasm.verificationKey      no: set sha256, or the digest of the image in the address
 	wasm.pluginConfig
 	wasm.pluginName

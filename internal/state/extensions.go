@@ -10,6 +10,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
@@ -24,6 +25,8 @@ type Extensions struct {
 	Selections store.Table[api.Key, Selection]
 	ForAll     store.Index[string, api.Key]
 	ByLabel    store.Index[LabelIn, SelectingPolicy]
+	// PullSecrets lists the Secrets with credentials of registries that extensions name, under the empty key and without a cluster.
+	PullSecrets store.Index[struct{}, api.Key]
 	// ProxyConfigs are the ProxyConfig objects, which count when a proxy is injected.
 	ProxyConfigs store.Table[api.Key, *ProxyConfig]
 	// ProxyConfigVersions lists the ProxyConfigs under the empty key, the oldest first.
@@ -63,6 +66,14 @@ type ExtensionContent struct {
 	Hash omap.Hash
 }
 
+// PullSecret is the name of the Secret, in the namespace of the extension, with the credentials of the registry of its image; empty for none.
+func (c *ExtensionContent) PullSecret() string {
+	if c == nil {
+		return ""
+	}
+	return c.Wasm.GetImagePullSecret()
+}
+
 // ProxyConfig is a ProxyConfig object.
 type ProxyConfig struct {
 	Created int64 // in microseconds since 1970
@@ -90,6 +101,11 @@ func (t *Tables) defineExtensions(db *store.DB) {
 	e := &t.Extensions
 	e.Places = store.NewTable[api.Key](db, "extensionPlaces", (*ExtensionPlace).equal)
 	e.Contents = store.NewTable[api.Key](db, "extensionContents", func(a, b *ExtensionContent) bool { return a.Hash == b.Hash })
+	e.PullSecrets = store.NewIndex(e.Contents, "pullSecrets", func(k api.Key, c *ExtensionContent, add func(struct{}, api.Key)) {
+		if name := c.PullSecret(); name != "" {
+			add(struct{}{}, api.Key{Kind: kube.KindSecret, Namespace: k.Namespace, Name: name})
+		}
+	})
 	e.Selections = store.NewTable[api.Key](db, "extensionSelections", same[Selection])
 	e.ForAll = store.NewIndex(e.Selections, "extensionsForAll", forAll)
 	e.ByLabel = store.NewIndex(e.Selections, "extensionsByLabel", byFirstLabel)

@@ -1,6 +1,8 @@
 // Package permission finds out which service accounts may read the Secrets of the cluster that their proxies ask for, and has these
 // Secrets read, and no others.
 //
+// The pull secrets that extensions name are read, too, without a question: agents get them only to fetch the images of these extensions.
+//
 // Rows name the Secrets that proxies ask for. Keeper asks the API server, off the commit path, whether an account may read the Secrets of
 // its namespace; the answers become rows like the objects of a source, and count for a bounded time. A Secret is read only while some proxy
 // asks for it whose account may read it. If the API server cannot be asked any more, its last answer counts for a while longer.
@@ -72,6 +74,7 @@ type Keeper struct {
 	Log     *slog.Logger
 
 	asked    omap.Map[connected.Asked, omap.Unit]
+	pulls    omap.Map[api.Key, omap.Unit] // the pull secrets that extensions name
 	accounts map[connected.Account]*account
 	wanted   []api.Key
 	problems []api.Problem
@@ -91,6 +94,12 @@ type account struct {
 	next    time.Time
 }
 
+// demand are the Secrets that proxies ask for, and the pull secrets that extensions name.
+type demand struct {
+	asked omap.Map[connected.Asked, omap.Unit]
+	pulls omap.Map[api.Key, omap.Unit]
+}
+
 // result is an answer of the API server.
 type result struct {
 	of      connected.Account
@@ -106,11 +115,12 @@ func (k *Keeper) Run(ctx context.Context) {
 	look := time.NewTicker(period)
 	defer look.Stop()
 	for {
-		asked, err := loop.Look(ctx, k.Mesh, func(v *loop.View) omap.Map[connected.Asked, omap.Unit] {
-			return v.Tables.Asking.Group(v.Graph.Glance(), struct{}{})
+		now, err := loop.Look(ctx, k.Mesh, func(v *loop.View) demand {
+			r := v.Graph.Glance()
+			return demand{v.Tables.Asking.Group(r, struct{}{}), v.Tables.Extensions.PullSecrets.Group(r, struct{}{})}
 		})
-		if err == nil && !asked.Equal(k.asked) {
-			k.asked = asked
+		if err == nil && !(now.asked.Equal(k.asked) && now.pulls.Equal(k.pulls)) {
+			k.asked, k.pulls = now.asked, now.pulls
 			k.follow()
 		}
 		k.start(ctx, &requests)
@@ -171,7 +181,7 @@ func (k *Keeper) apply(events []source.Event) {
 	}
 }
 
-// secrets are the Secrets that accounts ask for which may read them.
+// secrets are the Secrets that accounts ask for which may read them, and the pull secrets.
 func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 	var wants []fair.Want[api.Key]
 	for _, of := range slices.SortedFunc(maps.Keys(k.accounts), connected.Account.Compare) {
@@ -188,6 +198,10 @@ func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 			key := api.Key{Kind: kube.KindSecret, Namespace: of.Namespace, Name: name, Cluster: k.Cluster}
 			wants = append(wants, fair.Want[api.Key]{Namespace: of.Namespace, Thing: key})
 		}
+	}
+	for key := range k.pulls.All() {
+		key.Cluster = k.Cluster
+		wants = append(wants, fair.Want[api.Key]{Namespace: key.Namespace, Thing: key})
 	}
 	granted := fair.Grant(wants, fair.Bounds{Total: maxSecrets, Share: shareOfSecrets}, func(key api.Key) bool {
 		_, had := slices.BinarySearchFunc(k.wanted, key, api.Key.Compare)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -90,6 +91,21 @@ func TestOnlyWhatMayBeRead(t *testing.T) {
 	f.answer(db, true, nil, now) // an answer that comes too late
 	if f.read != nil || f.told(db) != "false false " {
 		t.Errorf("a late answer counts: %q, %s", f.read, f.told(db))
+	}
+}
+
+// TestPullSecrets checks that the pull secrets of extensions are read although no account asks for them, and no longer than an extension names them.
+func TestPullSecrets(t *testing.T) {
+	f := newFixture()
+	f.pulls = omap.With(f.pulls, omap.Put(api.Key{Kind: kube.KindSecret, Namespace: "shop", Name: "credentials"}, omap.Unit{}))
+	f.follow()
+	if want := []string{"shop/credentials"}; !slices.Equal(f.read, want) {
+		t.Errorf("read: %q, want %q", f.read, want)
+	}
+	f.pulls = omap.Map[api.Key, omap.Unit]{}
+	f.follow()
+	if len(f.read) > 0 {
+		t.Errorf("no extension names a Secret any more; read: %q", f.read)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package credential defines the TLS content of a Secret: a certificate with its key, and the roots of the certificates of others.
-// It parses the entries of Secrets, and checks all that it takes in.
+// Package credential defines the content of a Secret: a certificate with its key, the roots of the certificates of others, and credentials of
+// registries of images. It parses the entries of Secrets, and checks all that it takes in.
 //
 // Invariants: A Secret is immutable, and all that is in it has been checked: certificates and revocation lists parse, and the key
 // belongs to the certificate. Nothing prints a Secret: neither its String method nor any verb of fmt, nor JSON; and no error or flaw
@@ -10,6 +10,7 @@ package credential
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -28,13 +29,17 @@ const (
 	genericRevoked     = "crl"
 )
 
-// Secret is the TLS content of a Secret.
+// DockerConfig is the entry of a Secret of the type kubernetes.io/dockerconfigjson.
+const DockerConfig = ".dockerconfigjson"
+
+// Secret is the content of a Secret.
 type Secret struct {
 	chain, key []byte
 	roots, crl []byte
-	// brokenPair and brokenRoots are true if the Secret has such a part, and it cannot be used.
-	brokenPair, brokenRoots bool
-	expires                 time.Time
+	docker     []byte
+	// brokenPair, brokenRoots and brokenDocker are true if the Secret has such a part, and it cannot be used.
+	brokenPair, brokenRoots, brokenDocker bool
+	expires                               time.Time
 	// expired is true if the certificate had expired when it was read.
 	expired bool
 }
@@ -56,13 +61,27 @@ func (s *Secret) Pair() (chain, key []byte, ok bool) { return s.chain, s.key, s.
 // Roots returns the certificates of authorities, and their revocation lists if there are any, as PEM; false if there are none.
 func (s *Secret) Roots() (roots, crl []byte, ok bool) { return s.roots, s.crl, s.roots != nil }
 
+// Docker returns the credentials of registries, as the configuration of Docker; false if there are none.
+func (s *Secret) Docker() (config []byte, ok bool) { return s.docker, s.docker != nil }
+
+// Has reports whether the Secret has the part to which an entry belongs. No entry belongs to the part with the certificate.
+func (s *Secret) Has(entry string) bool {
+	switch entry {
+	case DockerConfig:
+		return s.docker != nil
+	case TLSRoots, TLSRevoked, genericRoots, genericRevoked:
+		return s.roots != nil
+	}
+	return s.chain != nil
+}
+
 // Expires is when the certificate expires; zero without one.
 func (s *Secret) Expires() time.Time { return s.expires }
 
 // Equal reports whether two Secrets have the same content.
 func (s *Secret) Equal(o *Secret) bool {
-	return s == o || s != nil && o != nil && s.brokenPair == o.brokenPair && s.brokenRoots == o.brokenRoots &&
-		bytes.Equal(s.chain, o.chain) && bytes.Equal(s.key, o.key) && bytes.Equal(s.roots, o.roots) && bytes.Equal(s.crl, o.crl)
+	return s == o || s != nil && o != nil && s.brokenPair == o.brokenPair && s.brokenRoots == o.brokenRoots && s.brokenDocker == o.brokenDocker &&
+		bytes.Equal(s.docker, o.docker) && bytes.Equal(s.chain, o.chain) && bytes.Equal(s.key, o.key) && bytes.Equal(s.roots, o.roots) && bytes.Equal(s.crl, o.crl)
 }
 
 // Flaw is an error in entries of a Secret.
@@ -78,9 +97,9 @@ type Flaw struct {
 // Parse takes in the entries of a Secret. A part that cannot be used does not affect the other one.
 func Parse(entries map[string][]byte) (*Secret, []Flaw) {
 	s := &Secret{}
-	flaws := append(s.parsePair(entries), s.parseRoots(entries)...)
-	if len(flaws) == 0 && s.chain == nil && s.roots == nil {
-		s.brokenPair, s.brokenRoots = true, true
+	flaws := append(append(s.parsePair(entries), s.parseRoots(entries)...), s.parseDocker(entries)...)
+	if len(flaws) == 0 && s.chain == nil && s.roots == nil && s.docker == nil {
+		s.brokenPair, s.brokenRoots, s.brokenDocker = true, true, true
 		flaws = append(flaws, Flaw{Reason: fmt.Sprintf("it has nothing for TLS; add %s and %s, or %s, or both", TLSCertificate, TLSKey, TLSRoots), Unused: true})
 	}
 	return s, flaws
@@ -163,19 +182,26 @@ func (s *Secret) parseRoots(entries map[string][]byte) []Flaw {
 	return nil
 }
 
-// OfRoots reports whether an entry belongs to the part with the roots.
-func OfRoots(entry string) bool {
-	switch entry {
-	case TLSRoots, TLSRevoked, genericRoots, genericRevoked:
-		return true
+func (s *Secret) parseDocker(entries map[string][]byte) []Flaw {
+	text := entries[DockerConfig]
+	if len(text) == 0 {
+		return nil
 	}
-	return false
+	var file struct {
+		Auths map[string]json.RawMessage `json:"auths"`
+	}
+	if json.Unmarshal(text, &file) != nil || file.Auths == nil { // the error could quote the content
+		s.brokenDocker = true
+		return []Flaw{{[]string{DockerConfig}, "it has no credentials of registries (auths); write it with kubectl create secret docker-registry", true}}
+	}
+	s.docker = bytes.Clone(text)
+	return nil
 }
 
 // Or returns the Secret with each part that cannot be used replaced by the same part of an older version, which may be nil. An expired
 // certificate is replaced by one that has not expired.
 func (s *Secret) Or(last *Secret) *Secret {
-	if last == nil || !s.brokenPair && !s.brokenRoots && !s.expired {
+	if last == nil || !s.brokenPair && !s.brokenRoots && !s.brokenDocker && !s.expired {
 		return s
 	}
 	out := *s
@@ -184,6 +210,9 @@ func (s *Secret) Or(last *Secret) *Secret {
 	}
 	if s.brokenRoots && last.roots != nil {
 		out.roots, out.crl = last.roots, last.crl
+	}
+	if s.brokenDocker && last.docker != nil {
+		out.docker = last.docker
 	}
 	return &out
 }

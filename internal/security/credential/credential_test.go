@@ -166,6 +166,33 @@ func TestOr(t *testing.T) {
 	}
 }
 
+// TestDocker checks that credentials of registries are taken in if they have the form of Docker's configuration, and are never quoted.
+func TestDocker(t *testing.T) {
+	const good = `{"auths":{"registry.test":{"auth":"aHVudGVyMg=="}}}`
+	s, flaws := Parse(bytesOf(map[string]string{DockerConfig: good}))
+	if config, ok := s.Docker(); !ok || string(config) != good || len(flaws) > 0 || !s.Has(DockerConfig) || s.Has(TLSCertificate) || s.Has(TLSRoots) {
+		t.Errorf("%t %s %v", ok, config, flaws)
+	}
+	for _, bad := range []string{"hunter2", `{"registry.test":{"auth":"hunter2"}}`, `{"auths":"hunter2"}`} {
+		broken, flaws := Parse(bytesOf(map[string]string{DockerConfig: bad}))
+		if _, ok := broken.Docker(); ok || len(flaws) != 1 || !flaws[0].Unused || strings.Contains(fmt.Sprint(flaws), "hunter2") {
+			t.Errorf("%s: %t %v", bad, ok, flaws)
+		}
+		if config, ok := broken.Or(s).Docker(); !ok || string(config) != good || broken.Equal(s) {
+			t.Errorf("%s replaces the last good credentials by %q", bad, config)
+		}
+	}
+	a := newMaterial(t, "a", tomorrow())
+	removed, _ := Parse(bytesOf(map[string]string{"ca.crt": a.cert}))
+	if _, ok := removed.Or(s).Docker(); ok {
+		t.Error("credentials that were removed are kept")
+	}
+	empty, _ := Parse(nil)
+	if _, ok := empty.Or(s).Docker(); !ok {
+		t.Error("a folder that is being written loses what it had")
+	}
+}
+
 // TestNothingShown checks that no way to print a Secret prints its content.
 func TestNothingShown(t *testing.T) {
 	a := newMaterial(t, "a", tomorrow())

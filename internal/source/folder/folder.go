@@ -145,7 +145,7 @@ func (s *Source) list() (l listed) {
 }
 
 func names() []string {
-	return []string{credential.TLSCertificate, credential.TLSKey, credential.TLSRoots, credential.TLSRevoked}
+	return []string{credential.TLSCertificate, credential.TLSKey, credential.TLSRoots, credential.TLSRevoked, credential.DockerConfig}
 }
 
 func (s *Source) path(k api.Key, name string) string {
@@ -209,19 +209,17 @@ func (s *Source) secret(k api.Key, was *kube.Secret) (*kube.Secret, []api.Proble
 	}
 	content, flaws := credential.Parse(entries)
 	is := content.Or(last)
-	_, _, pair := is.Pair()
-	_, _, roots := is.Roots()
 	var problems []api.Problem
 	for _, f := range flaws {
 		if !f.Unused {
 			problems = append(problems, warning(s.path(k, f.Entries[0]), "%s", f.Reason))
 			continue
 		}
-		kept := pair
-		if len(f.Entries) > 0 && credential.OfRoots(f.Entries[0]) {
-			kept = roots
+		first := ""
+		if len(f.Entries) > 0 {
+			first = f.Entries[0]
 		}
-		problems = append(problems, s.problem(k, f.Entries, f.Reason, kept))
+		problems = append(problems, s.problem(k, f.Entries, f.Reason, is.Has(first)))
 	}
 	return &kube.Secret{Content: is}, problems
 }

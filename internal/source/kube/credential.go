@@ -135,20 +135,15 @@ func (r *run) showSecret(s *watchedSecret) {
 
 // secretProblems are the problems of a Secret.
 func (r *run) secretProblems(n name, row *readSecret) (problems []api.Problem) {
-	_, _, pair := row.content.Pair()
-	_, _, roots := row.content.Roots()
 	for _, f := range row.flaws {
 		p := api.Problem{Object: r.secretKey(n), Position: api.Position{File: r.place}, Severity: api.Warning, Code: "credential-invalid", Reason: f.Reason}
+		first := ""
 		if len(f.Entries) > 0 {
-			p.Field = "data." + strings.Join(f.Entries, ", data.")
+			p.Field, first = "data."+strings.Join(f.Entries, ", data."), f.Entries[0]
 		}
 		if f.Unused {
 			p.Severity = api.Error
-			kept := pair
-			if len(f.Entries) > 0 && credential.OfRoots(f.Entries[0]) {
-				kept = roots
-			}
-			if kept {
+			if row.content.Has(first) {
 				p.Reason += "; the last good version stays in force"
 			} else {
 				p.Reason += "; proxies that ask for it do not get it"

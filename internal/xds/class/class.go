@@ -99,7 +99,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	scopes := scope.Define(g, t, services, rules)
 	served := gateway.Define(g, t, services, rules, scopes)
 	connections := transport.Define(g, t, services, rules, scopes, served)
-	policies, observed, added := authz.Define(g, t, scopes), telemetry.Define(g, t, scopes), extension.Define(g, t)
+	policies, observed, added := authz.Define(g, t, scopes), telemetry.Define(g, t, scopes), extension.Define(g, t, pullSecretsOf(providers))
 	q := &Queries{
 		Gateways:  served,
 		policies:  policies,

@@ -218,7 +218,7 @@ func (o outline) concerns(c proxy.Class) bool {
 func (q *Queries) extensionProvider() Provider {
 	return Provider{Type: resource.Extension, Find: func(r *query.Reader, p *proxy.Proxy, name, _ string) Answer {
 		c := q.Scope.ClassOf(r, p)
-		if a, ok := q.added.Find(r, c, name); ok {
+		if a, ok := q.added.Find(r, c, name, !p.Identity.IsZero()); ok {
 			return a
 		}
 		s := patchable{contexts: contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)}.subjectFor(c)

@@ -21,6 +21,20 @@ type Provider struct {
 	// Find returns the answer for one proxy: the resource of a name, which the proxy knows as another name, or as the same. It must decide
 	// by the identity of the proxy; no other proxy is shown the answer.
 	Find func(r *query.Reader, p *proxy.Proxy, name, as string) Answer
+	// PullSecret returns the credentials of registries in a Secret; nil for a provider that has none. Without any, why says the reason.
+	PullSecret func(r *query.Reader, namespace, name string) (config []byte, why Answer)
+}
+
+// pullSecretsOf returns the first source of credentials of registries among providers.
+func pullSecretsOf(providers []Provider) func(r *query.Reader, namespace, name string) ([]byte, Answer) {
+	for _, p := range providers {
+		if p.PullSecret != nil {
+			return p.PullSecret
+		}
+	}
+	return func(*query.Reader, string, string) ([]byte, Answer) {
+		return nil, Answer{Reason: "the control plane has no Secrets: set --credentialsDir"}
+	}
 }
 
 // Answer is what a proxy gets for a name that it requests. The zero value means that there is no such resource.

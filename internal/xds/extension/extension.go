@@ -85,10 +85,15 @@ type Queries struct {
 	// filters are the filters of proxies. configs are the configuration of the filters, one cell for each extension.
 	filters query.Query[Key, Filters]
 	configs query.Query[api.Key, *resource.Resource]
+	// pulled is the same for an extension with a pull secret, whose content is part of the answer.
+	pulled query.Query[api.Key, resource.Answer]
 }
 
+// PullSecrets returns the credentials of registries in a Secret. Without any, why says the reason.
+type PullSecrets func(r *query.Reader, namespace, name string) (config []byte, why resource.Answer)
+
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables) *Queries {
+func Define(g *query.Graph, t *state.Tables, secrets PullSecrets) *Queries {
 	q := &Queries{tables: t}
 	same := func(a, b Filters) bool { return slices.Equal(a.list, b.list) }
 	q.filters = query.Define(g, "extensions", same, func(r *query.Reader, k Key) (Filters, bool) {
@@ -106,7 +111,19 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 			if !ok {
 				return nil, false
 			}
-			return resource.New(resource.Extension, Name(k), configOf(k, content)), true
+			return resource.New(resource.Extension, Name(k), configOf(k, content, nil)), true
+		})
+	q.pulled = query.Guard(g, "extension with a pull secret", resource.Answer.Equal, resource.Answer{Denied: true},
+		func(r *query.Reader, k api.Key) (resource.Answer, bool) {
+			content, ok := t.Extensions.Contents.Get(r, k)
+			if !ok {
+				return resource.Answer{}, false
+			}
+			credentials, why := secrets(r, k.Namespace, content.PullSecret())
+			if credentials == nil {
+				return why, true
+			}
+			return resource.Answer{Resource: resource.New(resource.Extension, Name(k), configOf(k, content, credentials))}, true
 		})
 	return q
 }
@@ -125,8 +142,9 @@ func (q *Queries) Filters(r *query.Reader, k Key) Filters {
 	return f
 }
 
-// Find answers a proxy that asks for the configuration of a filter; ok is false if the name is not one of this package.
-func (q *Queries) Find(r *query.Reader, c proxy.Class, name string) (a resource.Answer, ok bool) {
+// Find answers a proxy that asks for the configuration of a filter; ok is false if the name is not one of this package. A proxy whose identity is
+// not known gets no pull secret.
+func (q *Queries) Find(r *query.Reader, c proxy.Class, name string, identified bool) (a resource.Answer, ok bool) {
 	k, ok := keyOf(name)
 	if !ok {
 		return a, false
@@ -134,8 +152,17 @@ func (q *Queries) Find(r *query.Reader, c proxy.Class, name string) (a resource.
 	if !view.Applies(q.tables, r, c, k) {
 		return resource.Answer{Reason: "the extension does not exist, or does not apply to the proxy"}, true
 	}
-	found, _ := q.configs.Get(r, k)
-	return resource.Answer{Resource: found}, true
+	content, _ := q.tables.Extensions.Contents.Get(r, k)
+	switch {
+	case content.PullSecret() == "":
+		found, _ := q.configs.Get(r, k)
+		return resource.Answer{Resource: found}, true
+	case !identified:
+		return resource.Answer{Denied: true, Reason: "the extension has a pull secret, and the proxy has not shown who it is; " +
+			"connect it to the control plane over TLS, with a certificate of the mesh or a token"}, true
+	}
+	a, _ = q.pulled.Get(r, k)
+	return a, true
 }
 
 // Phase is a place among the filters.
@@ -201,29 +228,29 @@ func fetched(types ...string) *corev3.ExtensionConfigSource {
 	}}
 }
 
-// configOf is the configuration of the filter of an extension.
-func configOf(k api.Key, c *state.ExtensionContent) *corev3.TypedExtensionConfig {
+// configOf is the configuration of the filter of an extension. credentials are for the registry of its image; nil for none.
+func configOf(k api.Key, c *state.ExtensionContent, credentials []byte) *corev3.TypedExtensionConfig {
 	var config proto.Message
 	switch {
 	case c.Lua != nil:
 		config = &luav3.Lua{DefaultSourceCode: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: c.Lua.GetInlineCode()}}}
 	case c.Wasm.GetType() == extensions.PluginType_NETWORK:
-		config = &networkwasmv3.Wasm{Config: pluginOf(k, c)}
+		config = &networkwasmv3.Wasm{Config: pluginOf(k, c, credentials)}
 	default:
-		config = &httpwasmv3.Wasm{Config: pluginOf(k, c)}
+		config = &httpwasmv3.Wasm{Config: pluginOf(k, c, credentials)}
 	}
 	return &corev3.TypedExtensionConfig{Name: Name(k), TypedConfig: envoy.Pack(config)}
 }
 
 // pluginOf is the configuration of a module of WebAssembly.
-func pluginOf(k api.Key, c *state.ExtensionContent) *wasmv3.PluginConfig {
+func pluginOf(k api.Key, c *state.ExtensionContent, credentials []byte) *wasmv3.PluginConfig {
 	p := &wasmv3.PluginConfig{
 		Name: k.Namespace + "." + k.Name, RootId: c.Wasm.GetPluginName(),
 		FailurePolicy: map[extensions.FailStrategy]wasmv3.FailurePolicy{
 			extensions.FailStrategy_FAIL_OPEN: wasmv3.FailurePolicy_FAIL_OPEN, extensions.FailStrategy_FAIL_RELOAD: wasmv3.FailurePolicy_FAIL_RELOAD,
 		}[c.Wasm.GetFailStrategy()],
 		Vm: &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
-			Runtime: "envoy.wasm.runtime.v8", Code: codeOf(c.Wasm), EnvironmentVariables: environmentOf(c),
+			Runtime: "envoy.wasm.runtime.v8", Code: codeOf(c.Wasm), EnvironmentVariables: environmentOf(c, credentials),
 		}},
 	}
 	if p.FailurePolicy == wasmv3.FailurePolicy_UNSPECIFIED {
@@ -299,12 +326,13 @@ func codeOf(w *extensions.WasmConfig) *corev3.AsyncDataSource {
 const (
 	agentPrefix    = "ISTIO_META_"
 	policyVariable = agentPrefix + "WASM_IMAGE_PULL_POLICY"
+	secretVariable = agentPrefix + "WASM_IMAGE_PULL_SECRET"
 	// versionVariable changes with the object, so that an agent fetches an image with the policy Always once per version.
 	versionVariable = agentPrefix + "WASM_PLUGIN_RESOURCE_VERSION"
 )
 
 // environmentOf are the variables of a module.
-func environmentOf(c *state.ExtensionContent) *wasmv3.EnvironmentVariables {
+func environmentOf(c *state.ExtensionContent, credentials []byte) *wasmv3.EnvironmentVariables {
 	e := &wasmv3.EnvironmentVariables{KeyValues: map[string]string{}}
 	for _, v := range c.Wasm.GetVmConfig().GetEnv() {
 		switch {
@@ -317,6 +345,9 @@ func environmentOf(c *state.ExtensionContent) *wasmv3.EnvironmentVariables {
 	}
 	if policy := c.Wasm.GetImagePullPolicy(); policy != extensions.PullPolicy_UNSPECIFIED_POLICY {
 		e.KeyValues[policyVariable] = policy.String()
+	}
+	if credentials != nil {
+		e.KeyValues[secretVariable] = string(credentials)
 	}
 	e.KeyValues[versionVariable] = hex.EncodeToString(c.Hash[:8])
 	return e

@@ -141,6 +141,37 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name, as string) resourc
 	return resource.Answer{Reason: fmt.Sprintf("there is no Secret %s/%s", who.Namespace, n.Secret)}
 }
 
+// PullSecret returns the credentials of registries in a Secret. Without any, why says the reason, or that they are pending.
+func (q *Queries) PullSecret(r *query.Reader, namespace, name string) (config []byte, why resource.Answer) {
+	key := api.Key{Kind: kube.KindSecret, Namespace: namespace, Name: name}
+	if q.o.Folder {
+		if row, ok := q.tables.Kube.Secrets.Get(r, key); ok {
+			return dockerOf(key, row)
+		}
+	}
+	if !q.o.Kubernetes {
+		return nil, resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in that of --credentialsDir", namespace, name)}
+	}
+	key.Cluster = q.tables.ClusterID()
+	row, ok := q.tables.Kube.Secrets.Get(r, key)
+	if !ok {
+		return nil, resource.Answer{Pending: true} // it has not been looked for yet
+	}
+	return dockerOf(key, row)
+}
+
+func dockerOf(k api.Key, row *kube.Secret) (config []byte, why resource.Answer) {
+	at := k.Namespace + "/" + k.Name
+	if row.Content == nil {
+		return nil, resource.Answer{Reason: cmp.Or(row.Trouble, "there is no Secret "+at)}
+	}
+	config, ok := row.Content.Docker()
+	if !ok {
+		return nil, resource.Answer{Reason: fmt.Sprintf("the Secret %s has no credentials of registries; add %s", at, credential.DockerConfig)}
+	}
+	return config, resource.Answer{}
+}
+
 // look looks for the Secrets that a name asks for in a cluster, or in the folder. found is false if all of them are known not to
 // exist.
 func (q *Queries) look(r *query.Reader, cluster, namespace, name string, n Name) (a resource.Answer, found bool) {

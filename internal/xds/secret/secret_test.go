@@ -59,7 +59,8 @@ type world struct {
 
 func newWorld(t *testing.T, o secret.Options) *world {
 	return &world{meshtest.NewWith(t, meshtest.Options{ClusterID: cluster, Providers: func(g *query.Graph, tables *state.Tables) []class.Provider {
-		return []class.Provider{{Type: resource.Secret, Find: secret.Define(g, tables, o).Find}}
+		q := secret.Define(g, tables, o)
+		return []class.Provider{{Type: resource.Secret, Find: q.Find, PullSecret: q.PullSecret}}
 	}}), t}
 }
 
@@ -88,11 +89,17 @@ func (w *world) permit(namespace, account string, p state.Permission) {
 // if it has none.
 func (w *world) asks(id, account, name string) (last func() string) {
 	w.t.Helper()
+	return w.asksFor(resource.Secret, id, account, name)
+}
+
+// asksFor is the same for a resource of any type.
+func (w *world) asksFor(of resource.Type, id, account, name string) (last func() string) {
+	w.t.Helper()
 	p := *meshtest.Node(w.t, "sidecar~10.1.0.1~"+id+"~"+strings.Split(id, ".")[1]+".svc.cluster.local", "")
 	if namespace, of, ok := strings.Cut(account, "/"); ok {
 		p.Identity = identity.Identity{TrustDomain: "cluster.local", Namespace: namespace, ServiceAccount: of}
 	}
-	key := connected.WantKey{Connection: p.ID, ResourceKey: connected.ResourceKey{Type: uint8(resource.Secret), Name: name}}
+	key := connected.WantKey{Connection: p.ID, ResourceKey: connected.ResourceKey{Type: uint8(of), Name: name}}
 	w.Commit(func(tx *store.Txn) {
 		w.Tables.Proxies.Set(tx, p.ID, &p)
 		w.Tables.Wants.Set(tx, key, connected.Want{Proxy: p.ID})
@@ -117,7 +124,10 @@ func (w *world) show(a class.Answer, ok bool) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s := msg.(*tlsv3.Secret)
+	s, ok := msg.(*tlsv3.Secret)
+	if !ok {
+		return meshtest.YAML(w.t, a.Resource)
+	}
 	if c := s.GetTlsCertificate(); c != nil {
 		return fmt.Sprintf("%s: pair %s%s", s.Name, c.CertificateChain.GetInlineBytes(), c.PrivateKey.GetInlineBytes())
 	}
@@ -194,6 +204,60 @@ func TestWhoGetsWhat(t *testing.T) {
 		if strings.Contains(p, "BEGIN") {
 			t.Errorf("a problem shows a Secret: %s", p)
 		}
+	}
+}
+
+// TestPullSecret checks that the configuration of an extension has the credentials of registries for proxies that have shown who they are,
+// and for no others.
+func TestPullSecret(t *testing.T) {
+	const name = "extensions.istio.io/trafficextension/shop.plugin~istio-translated-wasmplugin"
+	docker := func(user string) map[string]string {
+		return map[string]string{credential.DockerConfig: `{"auths":{"registry.test":{"username":"` + user + `"}}}`}
+	}
+	w := newWorld(t, secret.Options{Folder: true, Kubernetes: true})
+	w.Apply(`
+apiVersion: extensions.istio.io/v1alpha1
+kind: WasmPlugin
+metadata: {name: plugin, namespace: shop}
+spec: {url: "oci://registry.test/image:1", imagePullSecret: credentials}
+`)
+	if key := (api.Key{Kind: kube.KindSecret, Namespace: "shop", Name: "credentials"}); !w.Tables.Extensions.PullSecrets.Group(w.Graph.Glance(), struct{}{}).Has(key) {
+		t.Error("the Secret is not read")
+	}
+	known, unknown := w.asksFor(resource.Extension, "web-0.shop", "shop/web", name), w.asksFor(resource.Extension, "web-1.shop", "", name)
+	elsewhere := w.asksFor(resource.Extension, "web-2.depot", "depot/web", name)
+	for _, step := range []struct {
+		of      string
+		entries map[string]string
+		want    string
+	}{
+		{"elsewhere", docker("remote"), "waits"},
+		{cluster, nil, "none: there is no Secret shop/credentials"},
+		{cluster, map[string]string{"password": "x"}, "none: the Secret shop/credentials has no credentials of registries; add .dockerconfigjson"},
+		{cluster, docker("first"), "first"},
+		{cluster, docker("second"), "second"},
+		{"", docker("third"), "third"},
+	} {
+		w.put(step.of, "shop", "credentials", step.entries)
+		if got := known(); !strings.Contains(got, step.want) || step.entries[credential.DockerConfig] != "" && got != "waits" && !strings.Contains(got, "ISTIO_META_WASM_IMAGE_PULL_SECRET") {
+			t.Errorf("got  %s\nwant %s", got, step.want)
+		}
+		if got := unknown(); !strings.HasPrefix(got, "denied: the extension has a pull secret") {
+			t.Errorf("a proxy without identity: %s", got)
+		}
+		if got := elsewhere(); !strings.HasPrefix(got, "none: the extension does not exist") {
+			t.Errorf("a proxy that the extension does not apply to: %s", got)
+		}
+	}
+	w = newWorld(t, secret.Options{})
+	w.Apply(`
+apiVersion: extensions.istio.io/v1alpha1
+kind: WasmPlugin
+metadata: {name: plugin, namespace: shop}
+spec: {url: "oci://registry.test/image:1", imagePullSecret: credentials}
+`)
+	if got := w.asksFor(resource.Extension, "web-0.shop", "shop/web", name)(); !strings.HasPrefix(got, "none: there is no folder shop/credentials") {
+		t.Errorf("without Secrets: %s", got)
 	}
 }
 
