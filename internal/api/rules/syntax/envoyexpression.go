@@ -59,6 +59,20 @@ func EnvoyExpression(s string) string {
 	return ""
 }
 
+// UnknownName returns a name in an expression that has no value in Envoy, so that the expression has none either; empty if there is none.
+func UnknownName(s string) (unknown string) {
+	known := strings.Fields("request response connection upstream source destination metadata filter_state upstream_filter_state xds " +
+		"bool int uint double bytes string list map null_type type google") // the second line has names of types
+	p := &expressionParser{text: s, names: func(name string) {
+		if unknown == "" && !slices.Contains(known, name) {
+			unknown = name
+		}
+	}}
+	p.next()
+	p.expression(0)
+	return unknown
+}
+
 // check returns why Envoy does not know a call; empty if it does.
 func (c expressionCall) check(functions map[string]envoyFunction) string {
 	if c.message {

@@ -29,6 +29,18 @@ func TestEnvoyExpression(t *testing.T) {
 	}
 }
 
+func TestUnknownName(t *testing.T) {
+	for text, want := range map[string]string{
+		`request.headers['tea'] == response.code_details && has(xds.node.metadata.a)`: "",
+		`type(request.path) == string && filter_state["tea"] != 'tea.x'`:              "",
+		`tea > 4`: "tea", `request.path.matches(cup)`: "cup", `[source.port, node.id][1]`: "node", `a(b.c)`: "b",
+	} {
+		if got := UnknownName(text); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestLogFormat(t *testing.T) {
 	for format, want := range map[string]string{
 		`%PROTOCOL% %REQ_WITHOUT_QUERY(:PATH):10%`:       "",

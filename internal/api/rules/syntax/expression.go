@@ -47,6 +47,8 @@ type expressionParser struct {
 	field bool   // the member that was read last ends with the name of a field
 	// about is called for each call with its arguments, or with the type of a message; nil for nothing.
 	about func(call expressionCall)
+	// names is called for the name of each value; nil for nothing.
+	names func(name string)
 }
 
 // fail notes a mistake at the present token.
@@ -207,6 +209,9 @@ func (p *expressionParser) named(depth int) {
 		p.fields(depth)
 	default:
 		p.plain = true
+		if p.names != nil {
+			p.names(name)
+		}
 	}
 }
 
