@@ -80,8 +80,7 @@ func (c Claim) Object() api.Key {
 	return api.Key{Kind: kind, Namespace: c.Namespace, Name: c.Name, Cluster: c.Cluster}
 }
 
-// VisibleTo reports whether callers in a namespace see the claim. The namespace "" means callers that see only the claims for
-// all callers.
+// VisibleTo reports whether callers in a namespace see the claim. The namespace "" means callers that see only the claims for all callers.
 func (c Claim) VisibleTo(namespace string) bool { return c.Layer == "" || c.Layer == namespace }
 
 // IsService reports whether the object is a Service of a Kubernetes cluster.

@@ -10,7 +10,6 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
@@ -25,7 +24,7 @@ type Extensions struct {
 	Selections store.Table[api.Key, Selection]
 	ForAll     store.Index[string, api.Key]
 	ByLabel    store.Index[LabelIn, SelectingPolicy]
-	// PullSecrets lists the Secrets with credentials of registries that extensions name, under the empty key and without a cluster.
+	// PullSecrets lists the Secrets with credentials of registries that extensions name, by namespace and name, under the empty key.
 	PullSecrets store.Index[struct{}, api.Key]
 	// ProxyConfigs are the ProxyConfig objects, which count when a proxy is injected.
 	ProxyConfigs store.Table[api.Key, *ProxyConfig]
@@ -66,14 +65,6 @@ type ExtensionContent struct {
 	Hash omap.Hash
 }
 
-// PullSecret is the name of the Secret, in the namespace of the extension, with the credentials of the registry of its image; empty for none.
-func (c *ExtensionContent) PullSecret() string {
-	if c == nil {
-		return ""
-	}
-	return c.Wasm.GetImagePullSecret()
-}
-
 // ProxyConfig is a ProxyConfig object.
 type ProxyConfig struct {
 	Created int64 // in microseconds since 1970
@@ -102,8 +93,8 @@ func (t *Tables) defineExtensions(db *store.DB) {
 	e.Places = store.NewTable[api.Key](db, "extensionPlaces", (*ExtensionPlace).equal)
 	e.Contents = store.NewTable[api.Key](db, "extensionContents", func(a, b *ExtensionContent) bool { return a.Hash == b.Hash })
 	e.PullSecrets = store.NewIndex(e.Contents, "pullSecrets", func(k api.Key, c *ExtensionContent, add func(struct{}, api.Key)) {
-		if name := c.PullSecret(); name != "" {
-			add(struct{}{}, api.Key{Kind: kube.KindSecret, Namespace: k.Namespace, Name: name})
+		if name := c.Wasm.GetImagePullSecret(); name != "" {
+			add(struct{}{}, api.Key{Namespace: k.Namespace, Name: name})
 		}
 	})
 	e.Selections = store.NewTable[api.Key](db, "extensionSelections", same[Selection])
@@ -118,10 +109,7 @@ func (t *Tables) defineExtensions(db *store.DB) {
 func (t *Tables) splitTrafficExtension(tx *store.Txn, o *api.Object, spec *extensions.TrafficExtension) {
 	place := &ExtensionPlace{
 		Phase: spec.GetPhase(), Priority: spec.GetPriority().GetValue(), Lua: spec.GetLua() != nil,
-		Network: spec.GetWasm().GetType() == extensions.PluginType_NETWORK,
-	}
-	for _, m := range spec.GetMatch() {
-		place.Traffic = append(place.Traffic, extensionTraffic(m))
+		Network: spec.GetWasm().GetType() == extensions.PluginType_NETWORK, Traffic: extensionTraffic(spec.GetMatch()),
 	}
 	t.writeExtension(tx, o, place, &ExtensionContent{Wasm: spec.GetWasm(), Lua: spec.GetLua(), Hash: o.Hash},
 		selectionOf(spec.GetSelector().GetMatchLabels(), nil, spec.GetTargetRefs()))
@@ -130,10 +118,7 @@ func (t *Tables) splitTrafficExtension(tx *store.Txn, o *api.Object, spec *exten
 func (t *Tables) splitWasmPlugin(tx *store.Txn, o *api.Object, spec *extensions.WasmPlugin) {
 	place := &ExtensionPlace{
 		Phase: extensions.TrafficExtension_ExecutionPhase(spec.GetPhase()), Priority: spec.GetPriority().GetValue(),
-		Network: spec.GetType() == extensions.PluginType_NETWORK,
-	}
-	for _, m := range spec.GetMatch() {
-		place.Traffic = append(place.Traffic, extensionTraffic(m))
+		Network: spec.GetType() == extensions.PluginType_NETWORK, Traffic: extensionTraffic(spec.GetMatch()),
 	}
 	content := &ExtensionContent{Hash: o.Hash, Wasm: &extensions.WasmConfig{
 		Url: spec.GetUrl(), Sha256: spec.GetSha256(), ImagePullPolicy: spec.GetImagePullPolicy(), ImagePullSecret: spec.GetImagePullSecret(),
@@ -148,15 +133,18 @@ func (t *Tables) writeExtension(tx *store.Txn, o *api.Object, place *ExtensionPl
 	t.Extensions.Selections.Set(tx, o.Key, to)
 }
 
-func extensionTraffic(m interface {
+func extensionTraffic[M interface {
 	GetMode() typev1beta1.WorkloadMode
 	GetPorts() []*typev1beta1.PortSelector
-}) (out ExtensionTraffic) {
-	out.Client, out.Server = m.GetMode() != typev1beta1.WorkloadMode_SERVER, m.GetMode() != typev1beta1.WorkloadMode_CLIENT
-	for _, p := range m.GetPorts() {
-		out.Ports = append(out.Ports, p.GetNumber())
+}](list []M) (all []ExtensionTraffic) {
+	for _, m := range list {
+		out := ExtensionTraffic{Client: m.GetMode() != typev1beta1.WorkloadMode_SERVER, Server: m.GetMode() != typev1beta1.WorkloadMode_CLIENT}
+		for _, p := range m.GetPorts() {
+			out.Ports = append(out.Ports, p.GetNumber())
+		}
+		all = append(all, out)
 	}
-	return out
+	return all
 }
 
 func (t *Tables) splitProxyConfig(tx *store.Txn, o *api.Object, spec *networking.ProxyConfig) {

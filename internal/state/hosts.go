@@ -18,8 +18,7 @@ type Hosts struct {
 	ServiceUnder, RoutesUnder store.Index[string, omap.Name]
 	// DeclaredIn are hosts with a service or routes, by where they are declared and who sees that.
 	DeclaredIn store.Index[NamespaceLayer, omap.Name]
-	// DifferentFor are hosts that may look different to callers in a namespace than to others; DifferentUnder are the patterns
-	// among them.
+	// DifferentFor are hosts that may look different to callers in a namespace than to others; DifferentUnder are the patterns among them.
 	DifferentFor, DifferentUnder store.Index[string, omap.Name]
 	// ForLabel are hosts with rules for callers with a label.
 	ForLabel store.Index[ForLabel, omap.Name]
@@ -27,8 +26,7 @@ type Hosts struct {
 	ByDelegate store.Index[DelegateLayer, omap.Name]
 	// BareIn are hosts of services that callers in a namespace can call by their bare names, or by the bare names of their aliases.
 	BareIn store.Index[string, omap.Name]
-	// Bare are the hosts of one label that ServiceEntries declare. NamesIn are the names of the Services of Kubernetes clusters in a
-	// namespace.
+	// Bare are the hosts of one label that ServiceEntries declare. NamesIn are the names of the Services of Kubernetes clusters in a namespace.
 	Bare    store.Index[struct{}, omap.Name]
 	NamesIn store.Index[string, omap.Name]
 	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder

@@ -13,8 +13,7 @@ import (
 // PeerPolicy is a PeerAuthentication: which connections workloads take.
 type PeerPolicy struct {
 	Created int64
-	// Selector selects workloads of its namespace. If it is empty, the policy is for all of them, or in the root namespace for the
-	// whole mesh.
+	// Selector selects workloads of its namespace. If it is empty, the policy is for all of them, or in the root namespace for the whole mesh.
 	Selector map[string]string
 	MTLS     mesh.MTLS
 }

@@ -45,20 +45,13 @@ func (c *checker) logging(p *document.Path, l *telemetry.AccessLogging) {
 	if !c.rule(at, syntax.Expression(text)) {
 		return
 	}
-	if reason := notInEnvoy(text); reason != "" {
+	reason := syntax.EnvoyExpression(text)
+	if name := syntax.UnknownName(text); reason == "" && name != "" {
+		reason = "Envoy has no value " + document.Quote(name) + ", only request, response, connection, source, destination, upstream, metadata, filter_state and xds"
+	}
+	if reason != "" {
 		c.warn(at, "%s: nothing is logged by this entry", reason)
 	}
-}
-
-// notInEnvoy returns why Envoy cannot evaluate an expression; empty if it can.
-func notInEnvoy(text string) string {
-	if reason := syntax.EnvoyExpression(text); reason != "" {
-		return reason
-	}
-	if name := syntax.UnknownName(text); name != "" {
-		return "Envoy has no value " + document.Quote(name) + ", only request, response, connection, source, destination, upstream, metadata, filter_state and xds"
-	}
-	return ""
 }
 
 func (c *checker) metricOverride(p *document.Path, o *telemetry.MetricsOverrides) {

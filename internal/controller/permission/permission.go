@@ -200,7 +200,7 @@ func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 		}
 	}
 	for key := range k.pulls.All() {
-		key.Cluster = k.Cluster
+		key.Kind, key.Cluster = kube.KindSecret, k.Cluster
 		wants = append(wants, fair.Want[api.Key]{Namespace: key.Namespace, Thing: key})
 	}
 	granted := fair.Grant(wants, fair.Bounds{Total: maxSecrets, Share: shareOfSecrets}, func(key api.Key) bool {

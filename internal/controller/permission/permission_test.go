@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -97,7 +96,7 @@ func TestOnlyWhatMayBeRead(t *testing.T) {
 // TestPullSecrets checks that the pull secrets of extensions are read although no account asks for them, and no longer than an extension names them.
 func TestPullSecrets(t *testing.T) {
 	f := newFixture()
-	f.pulls = omap.With(f.pulls, omap.Put(api.Key{Kind: kube.KindSecret, Namespace: "shop", Name: "credentials"}, omap.Unit{}))
+	f.pulls = omap.With(f.pulls, omap.Put(api.Key{Namespace: "shop", Name: "credentials"}, omap.Unit{}))
 	f.follow()
 	if want := []string{"shop/credentials"}; !slices.Equal(f.read, want) {
 		t.Errorf("read: %q, want %q", f.read, want)

@@ -119,7 +119,7 @@ func Define(g *query.Graph, t *state.Tables, secrets PullSecrets) *Queries {
 			if !ok {
 				return resource.Answer{}, false
 			}
-			credentials, why := secrets(r, k.Namespace, content.PullSecret())
+			credentials, why := secrets(r, k.Namespace, content.Wasm.GetImagePullSecret())
 			if credentials == nil {
 				return why, true
 			}
@@ -152,9 +152,9 @@ func (q *Queries) Find(r *query.Reader, c proxy.Class, name string, identified b
 	if !view.Applies(q.tables, r, c, k) {
 		return resource.Answer{Reason: "the extension does not exist, or does not apply to the proxy"}, true
 	}
-	content, _ := q.tables.Extensions.Contents.Get(r, k)
+	content, exists := q.tables.Extensions.Contents.Get(r, k)
 	switch {
-	case content.PullSecret() == "":
+	case !exists || content.Wasm.GetImagePullSecret() == "":
 		found, _ := q.configs.Get(r, k)
 		return resource.Answer{Resource: found}, true
 	case !identified:

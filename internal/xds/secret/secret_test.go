@@ -221,7 +221,7 @@ kind: WasmPlugin
 metadata: {name: plugin, namespace: shop}
 spec: {url: "oci://registry.test/image:1", imagePullSecret: credentials}
 `)
-	if key := (api.Key{Kind: kube.KindSecret, Namespace: "shop", Name: "credentials"}); !w.Tables.Extensions.PullSecrets.Group(w.Graph.Glance(), struct{}{}).Has(key) {
+	if key := (api.Key{Namespace: "shop", Name: "credentials"}); !w.Tables.Extensions.PullSecrets.Group(w.Graph.Glance(), struct{}{}).Has(key) {
 		t.Error("the Secret is not read")
 	}
 	known, unknown := w.asksFor(resource.Extension, "web-0.shop", "shop/web", name), w.asksFor(resource.Extension, "web-1.shop", "", name)
