@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
-	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
@@ -51,12 +49,6 @@ func (r *run) connectionManager(l *listenerv3.Listener, c *listenerv3.FilterChai
 }
 
 func (r *run) httpFilters(m *hcmv3.HttpConnectionManager, about func(*Patch) bool) {
-	for _, p := range r.of(networking.EnvoyFilter_HTTP_FILTER) {
-		placedAnyway := p.op == networking.EnvoyFilter_Patch_INSERT_FIRST || p.op == networking.EnvoyFilter_Patch_ADD
-		if about(p) && !placedAnyway {
-			m.HttpFilters = withUnused(m.GetHttpFilters(), p.httpFilter())
-		}
-	}
 	added := classed[*hcmv3.HttpFilter]{}
 	for i, p := range r.of(networking.EnvoyFilter_HTTP_FILTER) {
 		if merges(p.op) || !about(p) {
@@ -91,31 +83,6 @@ func (p *Patch) placedHTTP(list []*hcmv3.HttpFilter, added classed[*hcmv3.HttpFi
 		}
 	}
 	return of
-}
-
-// withUnused adds a filter that a patch names and that Istio has in all listeners. Without a route that uses it, the filter has no effect of its own,
-// and is not in the listener.
-func withUnused(list []*hcmv3.HttpFilter, name string) []*hcmv3.HttpFilter {
-	const fault, cors = "envoy.filters.http.fault", "envoy.filters.http.cors"
-	has := func(name string) func(*hcmv3.HttpFilter) bool {
-		return func(f *hcmv3.HttpFilter) bool { return f.GetName() == name }
-	}
-	at := slices.IndexFunc(list, httpTraits().ends)
-	if name != fault && name != cors || at < 0 || slices.ContainsFunc(list, has(name)) {
-		return list
-	}
-	var config proto.Message = &corsv3.Cors{}
-	if name == fault {
-		config = &faultv3.HTTPFault{}
-		if before := slices.IndexFunc(list, has(cors)); before >= 0 {
-			at = before
-		}
-	}
-	packed, err := pack(config)
-	if err != nil {
-		panic(err) // the message is constant
-	}
-	return slices.Insert(list, at, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed}})
 }
 
 // mergesHTTP reports whether a patch merges into a filter: the one that it names, or without a name each one of the type in its value.
