@@ -54,7 +54,7 @@ func TestTrustBundle(t *testing.T) {
 	}
 }
 
-// TestNativeAnnotation: everything but false makes the proxy a native sidecar, with a warning for what is not true.
+// TestNativeAnnotation: each value but false makes the proxy a native sidecar, with a warning unless it is true.
 func TestNativeAnnotation(t *testing.T) {
 	for _, c := range []struct {
 		settings, value  string
@@ -109,7 +109,7 @@ func TestValidationUser(t *testing.T) {
 	}
 }
 
-// TestNetworkLabel: the label tells the control plane where the pod is, also if the pod has no container of ours.
+// TestNetworkLabel: the label names the network of the pod, also if the pod has no container of ours.
 func TestNetworkLabel(t *testing.T) {
 	i, _ := prepared(t, "{values: {global: {network: net-a}}}")
 	for _, template := range []string{sidecarTemplate, gatewayTemplate, grpcAgentTemplate, grpcSimpleTemplate} {
