@@ -172,7 +172,7 @@ proxyConfig
 	proxyHeaders.envoyDebugHeaders.disabled
 	proxyHeaders.preserveHttp1HeaderCase
 	proxyHeaders.xForwardedHost.enabled
-	proxyHeaders.xForwardedPort               no
+	proxyHeaders.xForwardedPort.enabled
 	proxyHeaders.forwardedClientCert
 	proxyHeaders.setCurrentClientCertDetails.subject
 	proxyHeaders.setCurrentClientCertDetails.cert

@@ -134,6 +134,16 @@ func OwnPort(n uint32) bool {
 	return false
 }
 
+// GatewayPort reports whether gateways can listen at a port: neither their Envoy nor the agent has it. Unlike sidecars they redirect no
+// traffic, so ports such as 15012 and 15017, at which they lead to control planes, are free.
+func GatewayPort(n uint32) bool {
+	switch n {
+	case 15000, 15004, 15020, 15021, 15053, statisticsPort:
+		return false
+	}
+	return true
+}
+
 // ValidPort reports whether a number is from 1 to 65535.
 func ValidPort(n uint32) bool { return n > 0 && n < 1<<16 }
 

@@ -38,3 +38,11 @@ func GatewayName(text, namespace string) string {
 	}
 	return namespace + "/" + text
 }
+
+// BindOf returns the address at which a server listens; empty for any, whether or not the server says so.
+func BindOf(bind string) string {
+	if bind == "0.0.0.0" {
+		return ""
+	}
+	return bind
+}

@@ -82,7 +82,7 @@ type TLS struct {
 	SubjectAltNames, SPKI, Hashes []string
 	// SkipVerify accepts any certificate of a client.
 	SkipVerify bool
-	// Min and Max are the minor versions of TLS 1, 0 if they are left open. Ciphers and Curves are empty if they are.
+	// Min and Max are the minor versions of TLS 1, as in compliance.Parameters, 0 if they are left open. Ciphers and Curves are empty if they are.
 	Min, Max        uint32
 	Ciphers, Curves []string
 }

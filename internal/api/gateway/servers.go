@@ -8,6 +8,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
 // GatewayServers returns the servers of a Gateway in a namespace.
@@ -16,7 +17,7 @@ func GatewayServers(spec *networking.Gateway, namespace string) []Server {
 	for i, s := range spec.Servers {
 		protocol, _ := mesh.ParseProtocol(s.GetPort().GetProtocol())
 		server := Server{
-			Port: s.GetPort().GetNumber(), PortName: s.GetPort().GetName(), Name: s.Name, Protocol: protocol, Bind: s.Bind,
+			Port: s.GetPort().GetNumber(), PortName: s.GetPort().GetName(), Name: s.Name, Protocol: protocol, Bind: BindOf(s.Bind),
 			Field: fmt.Sprintf("spec.servers[%d]", i), TLS: gatewayTLS(s.Tls),
 		}
 		for _, host := range s.Hosts {
@@ -55,10 +56,10 @@ func gatewayTLS(s *networking.ServerTLSSettings) *TLS {
 	return t
 }
 
-// minorTLS is the minor version of a version of TLS 1; 0 if it is left open.
+// minorTLS is the minor version of a version of TLS 1, or compliance.VersionTLS10; 0 if it is left open.
 func minorTLS(v networking.ServerTLSSettings_TLSProtocol) uint32 {
-	if v == networking.ServerTLSSettings_TLS_AUTO {
-		return 0
+	if v == networking.ServerTLSSettings_TLSV1_0 {
+		return compliance.VersionTLS10
 	}
-	return uint32(v - networking.ServerTLSSettings_TLSV1_0)
+	return uint32(max(v, networking.ServerTLSSettings_TLSV1_0) - networking.ServerTLSSettings_TLSV1_0)
 }

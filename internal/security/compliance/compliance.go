@@ -32,9 +32,12 @@ func Parse(name string) (Policy, error) {
 	return None, fmt.Errorf("%q is none of the policies %q and %q", name, FIPS, PQC)
 }
 
+// VersionTLS10 is TLS 1.0 where a minor version is expected: 0 leaves the version open.
+const VersionTLS10 = 10
+
 // Parameters are the parameters of TLS of an Envoy.
 type Parameters struct {
-	// Min and Max are minor versions of TLS 1; 0 for the usual ones.
+	// Min and Max are minor versions of TLS 1, or VersionTLS10; 0 for the usual ones.
 	Min, Max uint32
 	// Curves and Ciphers are names that Envoy knows; empty for all that are usual.
 	Curves, Ciphers []string

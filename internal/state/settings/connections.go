@@ -32,8 +32,12 @@ type HTTPSettings struct {
 	NoRequestID, NoDebugHeaders bool
 	// KeepCase keeps the case of the names of HTTP/1 headers.
 	KeepCase bool
-	// ClientCert selects which information about a client's certificate the application receives.
-	ClientCert ClientCert
+	// ForwardPort adds the header X-Forwarded-Port.
+	ForwardPort bool
+	// ClientCert selects which information about a client's certificate the application receives. GivenDetails is true if the mesh
+	// configuration selects the parts of the certificate, which then holds for gateways as well.
+	ClientCert   ClientCert
+	GivenDetails bool
 }
 
 // ClientCert is the content of the header x-forwarded-client-cert of a request to the application.
@@ -58,6 +62,8 @@ const (
 	certChain
 	certDNS
 	certURI
+	givenDetails
+	forwardPort
 	// forwardCert is the first of three bits that hold a number.
 	forwardCert
 )
@@ -75,6 +81,7 @@ func (t *Settings) HTTPSettings(r store.Reader) HTTPSettings {
 	s := HTTPSettings{
 		NormalizePath: has(normalizePath), MergeSlashes: has(mergeSlashes), KeepServer: has(keepServer), Server: v.Text,
 		NoRequestID: has(noRequestID), NoDebugHeaders: has(noDebugHeaders), KeepCase: has(keepCase),
+		ForwardPort: has(forwardPort), GivenDetails: has(givenDetails),
 		ClientCert: ClientCert{
 			Forward: meshconfig.ForwardClientCertDetails(v.Number / forwardCert), Subject: has(certSubject), Cert: has(certText),
 			Chain: has(certChain), DNS: has(certDNS), URI: has(certURI),
@@ -151,7 +158,9 @@ func (t *Settings) writeHTTPSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	set(h.GetRequestId().GetDisabled().GetValue(), noRequestID)
 	set(h.GetEnvoyDebugHeaders().GetDisabled().GetValue(), noDebugHeaders)
 	set(h.GetPreserveHttp1HeaderCase().GetValue(), keepCase)
+	set(h.GetXForwardedPort().GetEnabled().GetValue(), forwardPort)
 	details := h.GetSetCurrentClientCertDetails()
+	set(details != nil, givenDetails)
 	set(details.GetSubject() == nil || details.GetSubject().GetValue(), certSubject)
 	set(details.GetDns() == nil || details.GetDns().GetValue(), certDNS)
 	set(details.GetUri() == nil || details.GetUri().GetValue(), certURI)

@@ -285,11 +285,9 @@ func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 	b := planner{at: map[Socket]*site{}}
 	root := q.tables.RootNamespace(r)
 	for _, s := range q.declared(r, k) {
-		for _, port := range k.portsFor(s.Port) {
-			if at := (Socket{s.Bind, port}); k.mayListen(at) {
-				s.Table = tableName(s, port, root)
-				b.place(at, s)
-			}
+		if at := (Socket{s.Bind, k.portFor(s.Port)}); k.mayListen(at) {
+			s.Table = tableName(s, at.Port, root)
+			b.place(at, s)
 		}
 	}
 	slices.SortFunc(b.listeners, func(x, y *Listener) int { return x.Compare(y.Socket) })
@@ -340,23 +338,20 @@ func (k Served) mayListen(at Socket) bool {
 	if at.IsUnix() {
 		return true
 	}
-	return !mesh.Reserved(at.Port, true) && (at.Port >= privileged || !k.Unprivileged)
+	return mesh.GatewayPort(at.Port) && (at.Port >= privileged || !k.Unprivileged)
 }
 
 // IsUnix reports whether it is a Unix domain socket.
 func (s Socket) IsUnix() bool { return strings.HasPrefix(s.Bind, "unix://") }
 
-// portsFor are the ports of gateways for a port of the Services in front of them: the port itself if no Service has it.
-func (k Served) portsFor(port uint32) (list []uint32) {
+// portFor is the port of gateways for a port of the Services in front of them: the port itself if no Service has it.
+func (k Served) portFor(port uint32) uint32 {
 	for t := range k.Targets.All() {
 		if t.Port == port {
-			list = append(list, t.Target)
+			return t.Target
 		}
 	}
-	if len(list) == 0 {
-		list = []uint32{port}
-	}
-	return list
+	return port
 }
 
 // tableName is the name of the route configuration of a server at a port; empty if the server does not take requests. Ingresses count as

@@ -139,6 +139,9 @@ func (f *findings) destination(t target) {
 	}
 	host := t.to.GetHost()
 	if !f.isService(host) {
+		host, _, _ = f.q.services.AliasOf(f.r, host, f.key.Namespace)
+	}
+	if !f.isService(host) {
 		report("route-no-host", t.at+".host", "there is no service %q: what is sent there fails%s", host, f.hostHint(host))
 		return
 	}

@@ -32,7 +32,7 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	c.Extensions = extension.Selecting(q.tables, r, p.Namespace, labels)
 	if !c.Gateways.Empty() || c.Ingress {
 		c.Unprivileged, c.OnDemand = p.Unprivileged, q.onDemand(r, p, c)
-		c.Targets = intern.Keep(served.Targets, func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })
+		c.Targets = intern.Keep(served.Targets, func(t proxy.PortTarget) bool { return t.Port != t.Target })
 	}
 	c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, labels, served.Place)
 	return c
@@ -57,17 +57,6 @@ func (q *Queries) onDemand(r *query.Reader, p *proxy.Proxy, c proxy.Class) bool 
 		}
 	}
 	return n > proxy.OnDemandHosts
-}
-
-// hasTwoTargets reports whether a port has several targets.
-func hasTwoTargets(list intern.List[proxy.PortTarget], port uint32) bool {
-	n := 0
-	for t := range list.All() {
-		if t.Port == port {
-			n++
-		}
-	}
-	return n > 1
 }
 
 // gatewaysFor returns the Gateways that select a workload, sorted. They are of all namespaces, or of its own if Gateways are limited to

@@ -380,10 +380,16 @@ func (q *Queries) defineRouteTargets(g *query.Graph) {
 			return nil, false
 		}
 		x := routeTargets{host: h.Host}
+		add := func(host string) {
+			if !slices.Contains(x.targets, host) {
+				x.targets = append(x.targets, host)
+			}
+		}
 		for _, vs := range routes {
 			for d := range vs.Destinations() {
-				if !slices.Contains(x.targets, d.Host) {
-					x.targets = append(x.targets, d.Host)
+				add(d.Host)
+				if target, _, ok := q.services.AliasOf(r, d.Host, h.Set.Namespace); ok {
+					add(target)
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package service
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -38,4 +39,33 @@ func (q *Queries) Aliases(r *query.Reader, v HostView) []Alias {
 		}
 	}
 	return all
+}
+
+// AliasOf returns the host for which a host is another name for clients in a namespace: a Service of type ExternalName has the name, or a
+// chain of them. port is the only port of this Service, or 0. ok is false if there is none.
+func (q *Queries) AliasOf(r *query.Reader, host, viewer string) (target string, port uint32, ok bool) {
+	for range maxAliases {
+		s := q.externalName(r, host, viewer)
+		if s == nil {
+			break
+		}
+		if !ok && len(s.Ports) == 1 {
+			port = s.Ports[0].Number
+		}
+		host, ok = s.ExternalName, true
+	}
+	return host, port, ok
+}
+
+// externalName returns the Service of type ExternalName that has a host as its name; nil if there is none.
+func (q *Queries) externalName(r *query.Reader, host, viewer string) *kube.Service {
+	for c := range q.tables.ByHost.Group(r, host).All() {
+		if c.Kind != state.NameClaim || !c.VisibleTo(viewer) {
+			continue
+		}
+		if s, ok := q.tables.Kube.Services.Get(r, c.Object()); ok && s.ExternalName != "" {
+			return s
+		}
+	}
+	return nil
 }

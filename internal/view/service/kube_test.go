@@ -293,6 +293,21 @@ func TestSamePorts(t *testing.T) {
 	}
 }
 
+// TestTargetsOfTwoServices: of two Services with the same port, gateways listen at the target port of the older one.
+func TestTargetsOfTwoServices(t *testing.T) {
+	old, young := selecting(kube.ServicePort{Number: 80, Target: 9090}), selecting(kube.ServicePort{Number: 80, Target: 8080})
+	old.Created, young.Created = 1, 2
+	w := meshtest.New(t)
+	w.Observe(values{
+		in("west", kube.KindService, "a"): young, in("west", kube.KindService, "b"): old,
+		in("west", kube.KindPod, "p"): &kube.Pod{Address: "10.10.0.1", Labels: appA},
+	})
+	d, _ := w.Queries.Services.Workload.Get(w.Graph.Naive(), service.Workload{Cluster: "west", Namespace: "shop", Name: "p"})
+	if got, want := fmt.Sprint(d.Targets.Items()), "[{80 9090}]"; got != want {
+		t.Errorf("targets %s, want %s", got, want)
+	}
+}
+
 // TestPodsOfServiceEntry checks that a ServiceEntry selects only pods that are ready and have an address and all labels
 // of the selector.
 func TestPodsOfServiceEntry(t *testing.T) {
@@ -429,5 +444,25 @@ spec: {hosts: [wanted.shop.svc.cluster.local], ports: [{number: 80, name: http}]
 				t.Errorf("got %d names %q, want %d with the first %q", len(got), got, c.count, c.first)
 			}
 		})
+	}
+}
+
+// TestAliasOf: the name of a Service of type ExternalName is another name for a host, also through a chain of them; its only port is known.
+func TestAliasOf(t *testing.T) {
+	w := meshtest.New(t)
+	w.Observe(values{
+		in("west", kube.KindService, "old"):   &kube.Service{Type: kube.ExternalName, ExternalName: "new.shop.svc.cluster.local", Ports: []kube.ServicePort{{Number: 80, Protocol: mesh.HTTP}}},
+		in("west", kube.KindService, "older"): &kube.Service{Type: kube.ExternalName, ExternalName: "old.shop.svc.cluster.local"},
+		in("west", kube.KindService, "new"):   selecting(kube.ServicePort{Number: 80}),
+	})
+	for _, c := range []struct {
+		name string
+		port uint32
+		ok   bool
+	}{{"old", 80, true}, {"older", 0, true}, {"new", 0, false}} {
+		target, port, ok := w.Queries.Services.AliasOf(w.Graph.Naive(), c.name+".shop.svc.cluster.local", "edge")
+		if target != "new.shop.svc.cluster.local" || port != c.port || ok != c.ok {
+			t.Errorf("%s: %s %d %t, want port %d, %t", c.name, target, port, ok, c.port, c.ok)
+		}
 	}
 }

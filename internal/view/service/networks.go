@@ -134,7 +134,7 @@ func (q *Queries) findGateways(r *query.Reader, network string) (list []Gateway,
 			add("", g.Address, g.Port)
 			continue
 		}
-		for k := range q.tables.Networks.At.Group(r, g.Service).All() {
+		for _, k := range q.entrances(r, network, g.Service) {
 			e, _ := q.tables.Networks.Entrances.Get(r, k)
 			through(k, e, g.Port)
 		}
@@ -145,6 +145,22 @@ func (q *Queries) findGateways(r *query.Reader, network string) (list []Gateway,
 	}
 	slices.SortFunc(list, Gateway.compare)
 	return slices.Compact(list), ok || len(list) > 0
+}
+
+// entrances returns the Services with a host that lead into a network, as the mesh networks say. Those in clusters that belong to another
+// network lead there: clusters may have Services of one host.
+func (q *Queries) entrances(r *query.Reader, network, host string) (list []api.Key) {
+	members, ok := q.tables.Networks.Members.Get(r, struct{}{})
+	for k := range q.tables.Networks.At.Group(r, host).All() {
+		of := ""
+		if ok {
+			of = members.Of(cmp.Or(k.Cluster, q.tables.ClusterID()), "")
+		}
+		if of == "" || of == network {
+			list = append(list, k)
+		}
+	}
+	return list
 }
 
 // GatewayName is the host name of a gateway into a network, which is to be resolved.
@@ -187,7 +203,7 @@ func (q *Queries) findGatewayNames(r *query.Reader, _ All) (list []GatewayName, 
 				add(api.Key{}, fmt.Sprintf("networks[%s].gateways[%d].address", network, i), g.Address)
 				continue
 			}
-			for k := range q.tables.Networks.At.Group(r, g.Service).All() {
+			for _, k := range q.entrances(r, string(network), g.Service) {
 				through(k)
 			}
 		}

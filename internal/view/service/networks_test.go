@@ -70,3 +70,25 @@ func TestGatewaysByVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewaysByRegistry: a Service that the mesh networks name leads into a network from the clusters of this network. Other clusters may
+// have a Service with the same host.
+func TestGatewaysByRegistry(t *testing.T) {
+	const gateway = "gateways: [{registryServiceName: gw.shop.svc.cluster.local, port: 15443}]"
+	at := func(address string) *kube.Service {
+		return &kube.Service{Entrance: kube.Entrance{Addresses: intern.Of(address)}}
+	}
+	w := meshtest.New(t)
+	w.Observe(values{in("west", kube.KindService, "gw"): at("192.0.2.1"), in("east", kube.KindService, "gw"): at("192.0.2.2")})
+	for _, c := range []struct{ networks, want string }{
+		{"networks: {north: {endpoints: [{fromRegistry: west}], " + gateway + "}, south: {endpoints: [{fromRegistry: east}]}}\n", "[{west 192.0.2.1 15443}]"},
+		{"networks: {north: {endpoints: [{fromRegistry: east}], " + gateway + "}, south: {endpoints: [{fromRegistry: west}]}}\n", "[{east 192.0.2.2 15443}]"},
+		{"networks: {north: {" + gateway + "}, south: {endpoints: [{fromRegistry: east}, {fromRegistry: west}]}}\n", "[]"},
+		{"networks: {north: {endpoints: [{fromCidr: 10.0.0.0/8}], " + gateway + "}}\n", "[{east 192.0.2.2 15443} {west 192.0.2.1 15443}]"},
+	} {
+		w.ConfigureNetworks(c.networks)
+		if got := fmt.Sprint(w.Queries.Services.Gateways(w.Graph.Naive(), "north", "")); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.networks, got, c.want)
+		}
+	}
+}

@@ -31,7 +31,7 @@ type Workload struct {
 type WorkloadDescription struct {
 	// Ports are the ports that the workload serves, sorted by number. Each belongs to the oldest service that has it.
 	Ports intern.List[proxy.InboundPort]
-	// Targets are the ports of the workload for the ports of all its services, sorted.
+	// Targets are the ports of the workload for the ports of its services, sorted. Of services with the same port the oldest one counts.
 	Targets intern.List[proxy.PortTarget]
 	// Own are the addresses of the pod, with the ports of headless Services at which others have a listener for the pod.
 	Own intern.List[netip.AddrPort]
@@ -94,24 +94,25 @@ func (q *Queries) ports(r *query.Reader, hits []instance) intern.List[proxy.Inbo
 	return intern.Of(list...)
 }
 
-// targets returns the ports of the workload for the ports of its services.
+// targets returns the ports of the workload for the ports of its services. The oldest service comes first in hits.
 func (q *Queries) targets(r *query.Reader, hits []instance) intern.List[proxy.PortTarget] {
-	var list []proxy.PortTarget
+	targets := map[uint32]uint32{}
 	for _, h := range hits {
 		spec, ok := q.tables.Services.Get(r, h.object)
 		if !ok || spec.SamePorts {
 			continue
 		}
 		for _, p := range spec.Ports {
-			if to := h.port(p); to != 0 && p.Protocol != mesh.UDP {
-				list = append(list, proxy.PortTarget{Port: p.Number, Target: to})
+			if to := h.port(p); to != 0 && p.Protocol != mesh.UDP && targets[p.Number] == 0 {
+				targets[p.Number] = to
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b proxy.PortTarget) int {
-		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Target, b.Target))
-	})
-	return intern.Of(slices.Compact(list)...)
+	list := make([]proxy.PortTarget, 0, len(targets))
+	for _, port := range slices.Sorted(maps.Keys(targets)) {
+		list = append(list, proxy.PortTarget{Port: port, Target: targets[port]})
+	}
+	return intern.Of(list...)
 }
 
 // inlineInstances appends the services that list an endpoint at the address.

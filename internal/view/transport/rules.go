@@ -185,7 +185,11 @@ func (b *builder) destination(d *networking.RouteDestination) Destination {
 	}
 	s, ok := b.q.scope.DestinationService(b.r, host, b.view.Viewer)
 	if !ok {
-		return Destination{Weight: out.Weight}
+		alias, port, _ := b.q.services.AliasOf(b.r, host, b.view.Viewer)
+		if s, ok = b.q.scope.DestinationService(b.r, alias, b.view.Viewer); !ok {
+			return Destination{Weight: out.Weight}
+		}
+		out.Host, out.Port = alias, cmp.Or(out.Port, port)
 	}
 	switch {
 	case out.Port != 0:

@@ -59,23 +59,37 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 	if !ok || s.Resolution != mesh.Static && !(s.Resolution == mesh.Passthrough && at.Gateway) {
 		return nil
 	}
-	return q.assign(r, at, s, envoy.OutboundCluster, func(list []mesh.PortEndpoint) []mesh.PortEndpoint { return list })
+	return q.assign(r, at, s, purpose{name: envoy.OutboundCluster})
 }
 
 // passing are the assignments of the clusters of a host through which gateways forward TLS of the mesh. They have only endpoints that
-// accept it.
+// accept it, and none if a rule says that clients do not use it.
 func (q *Queries) passing(r *query.Reader, at layer.HostForClient) []assignment {
 	s, ok := q.services.Service.Get(r, at.HostView)
 	if !ok || s.External || s.Resolution != mesh.Static && s.Resolution != mesh.Passthrough {
 		return nil
 	}
-	return q.assign(r, at, s, envoy.ServerName, func(list []mesh.PortEndpoint) []mesh.PortEndpoint {
-		return slices.DeleteFunc(slices.Clone(list), func(e mesh.PortEndpoint) bool { return !e.TakesMeshTLS() })
-	})
+	return q.assign(r, at, s, purpose{envoy.ServerName, true})
 }
 
-// assign makes the assignments of all ports and subsets of a host, for clusters that name names, of those endpoints that keep keeps.
-func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Service, name func(port uint32, subset, host string) string, keep func([]mesh.PortEndpoint) []mesh.PortEndpoint) []assignment {
+// purpose is what clusters are for.
+type purpose struct {
+	// name names a cluster.
+	name func(port uint32, subset, host string) string
+	// passing is true for clusters through which gateways forward TLS of the mesh.
+	passing bool
+}
+
+// keep returns the endpoints that clusters may have.
+func (p purpose) keep(list []mesh.PortEndpoint) []mesh.PortEndpoint {
+	if !p.passing {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(e mesh.PortEndpoint) bool { return !e.TakesMeshTLS() })
+}
+
+// assign makes the assignments of all ports and subsets of a host.
+func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Service, of purpose) []assignment {
 	policy := q.traffic.PolicyFor(r, at.HostView, at.Rules)
 	preferring := q.traffic.DependsOnLocality(r, s.Near, policy)
 	peers := envoy.Peers{On: q.scope.Measured(r), Namespace: s.Namespace}
@@ -85,7 +99,7 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		list, far := q.reachable(r, s, keep(q.services.Endpoints(r, s, p.Number)), at.Client)
+		list, far := q.reachable(r, s, of.keep(q.services.Endpoints(r, s, p.Number)), at.Client)
 		if s.Near == mesh.OnlyNode {
 			list = onNode(list, at.Site)
 		}
@@ -98,15 +112,15 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 			if unready && q.traffic.Settings(r, policy, subset, p.Number).OutlierDetection.GetMinHealthPercent() > 0 {
 				list = slices.DeleteFunc(slices.Clone(list), isUnready)
 			}
-			if len(far) > 0 && !meshTLS(q.traffic.Settings(r, policy, subset, p.Number)) {
-				list = slices.DeleteFunc(slices.Clone(list), far.has)
+			if (of.passing || len(far) > 0) && !meshTLS(q.traffic.Settings(r, policy, subset, p.Number)) {
+				list = slices.DeleteFunc(slices.Clone(list), func(e mesh.PortEndpoint) bool { return of.passing || far.has(e) })
 			}
 			var preference *traffic.Preference
 			if preferring && !migrating { // shares are of the whole service, wherever clients and endpoints are
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
 			groups := preference.Arrange(q.services.Share(r, s.Host, far.throughGateways(inSubset(list, subset.GetLabels()))), at.Site)
-			out = append(out, assignment{name(p.Number, subset.GetName(), s.Host), groups, s.External, peers})
+			out = append(out, assignment{of.name(p.Number, subset.GetName(), s.Host), groups, s.External, peers})
 		}
 		one(nil)
 		if policy == nil {

@@ -237,6 +237,8 @@ type HTTPOptions struct {
 	NoRequestID, SuppressEnvoyHeaders bool
 	// PreserveHeaderCase preserves the case of HTTP/1 header names.
 	PreserveHeaderCase bool
+	// ForwardPort adds the header x-forwarded-port where UseRemoteAddress is set.
+	ForwardPort bool
 	// DynamicClusters says that routes may lead to dynamic clusters.
 	DynamicClusters bool
 	// IPv6 asks for addresses of IPv6 instead of IPv4 when the host of a request is resolved.
@@ -281,14 +283,15 @@ func HTTPWithRoutes(stat string, routes *routev3.RouteConfiguration, o HTTPOptio
 
 func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager {
 	m := &hcmv3.HttpConnectionManager{
-		StatPrefix:        stat,
-		CodecType:         hcmv3.HttpConnectionManager_AUTO,
-		UseRemoteAddress:  Bool(o.UseRemoteAddress),
-		XffNumTrustedHops: o.TrustedHops,
-		NormalizePath:     Bool(o.NormalizePath),
-		MergeSlashes:      o.MergeSlashes,
-		ServerName:        o.Server,
-		StreamIdleTimeout: Duration(0),
+		StatPrefix:           stat,
+		CodecType:            hcmv3.HttpConnectionManager_AUTO,
+		UseRemoteAddress:     Bool(o.UseRemoteAddress),
+		XffNumTrustedHops:    o.TrustedHops,
+		AppendXForwardedPort: o.ForwardPort,
+		NormalizePath:        Bool(o.NormalizePath),
+		MergeSlashes:         o.MergeSlashes,
+		ServerName:           o.Server,
+		StreamIdleTimeout:    Duration(0),
 		// The server, not Envoy, decides whether the client should send the body.
 		Proxy_100Continue: true,
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},

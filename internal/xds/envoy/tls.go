@@ -62,7 +62,10 @@ type ClientTLS struct {
 // parameters are the TLS parameters. Envoy's default for clients ends at TLS 1.2, so the versions are always said.
 func parameters(p compliance.Parameters) *tlsv3.TlsParameters {
 	version := func(minor, otherwise uint32) tlsv3.TlsParameters_TlsProtocol {
-		if minor > 3 || minor == 0 {
+		switch {
+		case minor == compliance.VersionTLS10:
+			minor = 0
+		case minor > 3 || minor == 0:
 			minor = otherwise
 		}
 		return tlsv3.TlsParameters_TLSv1_0 + tlsv3.TlsParameters_TlsProtocol(minor)

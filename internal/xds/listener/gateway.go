@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -89,6 +90,7 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	b.name = l.Name
 	b.http = q.gatewayHTTP(r, k)
 	b.http.First = b.filters.http(k.at.Port)
+	b.http.GRPCWeb = slices.ContainsFunc(plan.Servers, func(s gateway.Placed) bool { return s.Protocol == mesh.GRPCWeb })
 	for _, s := range plan.Servers {
 		l.FilterChains = append(l.FilterChains, b.chains(s)...)
 		if s.Kind() == gateways.TakesHTTP {
@@ -263,6 +265,8 @@ func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed) *corev3.Transpor
 	switch {
 	case s.TLS.Mode == gateways.TLSMesh:
 		t.Mesh, t.Certificates, t.Credentials = true, nil, nil
+		t.Parameters = q.tables.MeshTLS(r) // the defaults for other TLS do not count
+		t.Parameters.Min, t.Parameters.Max = cmp.Or(s.TLS.Min, t.Parameters.Min), cmp.Or(s.TLS.Max, t.Parameters.Max)
 	case verifies && s.TLS.SkipVerify:
 		t.Unverified = true
 	case verifies && s.TLS.RootsCredential != "":
@@ -290,10 +294,16 @@ func (b gatewayBuilder) requests(s gateway.Placed) []*listenerv3.Filter {
 // gatewayHTTP say how gateways handle requests. Gateways are where requests enter the mesh: they know the address of the client from the
 // connection, or from the proxies before them that the mesh trusts, and believe nothing that a client says of its certificate.
 func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOptions {
-	o := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer)
+	s := q.tables.HTTPSettings(r)
+	o := httpOptions(s, k.HTTP10, inboundServer)
 	topology := q.topology(r, k.Topology)
+	details := topology.ClientCert
+	if s.GivenDetails {
+		details = s.ClientCert
+		details.Forward = topology.ClientCert.Forward
+	}
 	o.UseRemoteAddress, o.TrustedHops = true, topology.TrustedProxies
-	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(topology.ClientCert)
+	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(details)
 	return o
 }
 

@@ -378,6 +378,7 @@ func httpOptions(s settings.HTTPSettings, old bool, server string) envoy.HTTPOpt
 	return envoy.HTTPOptions{
 		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == settings.DecodeSlashes,
 		PassServerHeader: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, SuppressEnvoyHeaders: s.NoDebugHeaders, PreserveHeaderCase: s.KeepCase,
+		ForwardPort: s.ForwardPort,
 	}
 }
 

@@ -254,10 +254,13 @@ func (q *Queries) serverTLS(r *query.Reader, p proxy.InboundPort) *corev3.Transp
 	return t.TransportSocket()
 }
 
-// minor is the minor version of a version of TLS 1; 0 if it is left open.
+// minor is the minor version of a version of TLS 1, or compliance.VersionTLS10; 0 if it is left open.
 func minor(v networking.ServerTLSSettings_TLSProtocol) uint32 {
-	if v == networking.ServerTLSSettings_TLS_AUTO {
+	switch v {
+	case networking.ServerTLSSettings_TLS_AUTO:
 		return 0
+	case networking.ServerTLSSettings_TLSV1_0:
+		return compliance.VersionTLS10
 	}
 	return uint32(v - networking.ServerTLSSettings_TLSV1_0)
 }

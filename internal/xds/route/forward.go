@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"math"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -136,7 +137,7 @@ func (b *builder) mirror(a *routev3.RouteAction, d *networking.Destination, shar
 func (b *builder) cluster(d *networking.Destination) (name string, hash []*routev3.RouteAction_HashPolicy) {
 	t := b.target(d.GetHost())
 	port := b.port(d, t)
-	name = envoy.OutboundCluster(port, d.GetSubset(), d.GetHost())
+	name = envoy.OutboundCluster(port, d.GetSubset(), cmp.Or(t.host, d.GetHost()))
 	return name, hashPolicy(t.policy, d.GetSubset(), port)
 }
 

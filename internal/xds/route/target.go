@@ -20,6 +20,8 @@ type targetKey struct {
 
 // target is what a route depends on of a host that it leads to.
 type target struct {
+	// host is the host for which this one is another name; empty if it is none.
+	host string
 	// port is the only port of the service; 0 if it has several.
 	port uint32
 	// policy is the traffic policy if it sets consistent hashing anywhere, else nil: nothing else of it matters to
@@ -28,18 +30,24 @@ type target struct {
 }
 
 func (t target) equal(o target) bool {
-	return t.port == o.port && (t.policy == nil) == (o.policy == nil) && (t.policy == nil || t.policy.Equal(o.policy))
+	return t.host == o.host && t.port == o.port && (t.policy == nil) == (o.policy == nil) && (t.policy == nil || t.policy.Equal(o.policy))
 }
 
 // targetOf is the target as the clients see it.
 func (q *Queries) targetOf(r *query.Reader, k targetKey) (target, bool) {
 	var t target
+	s, ok := q.scope.DestinationService(r, k.host, k.layer)
+	if !ok {
+		if host, port, is := q.services.AliasOf(r, k.host, k.layer); is {
+			t.host, t.port, k.host = host, port, host
+			s, ok = q.scope.DestinationService(r, host, k.layer)
+		}
+	}
 	view := service.HostView{Host: k.host, Viewer: q.scope.Viewer(r, k.host, k.layer)}
 	if policy := q.traffic.PolicyFor(r, view, k.rules); hasConsistentHash(policy) {
 		t.policy = policy
 	}
-	s, ok := q.scope.DestinationService(r, k.host, k.layer)
-	if ok && len(s.Ports) == 1 {
+	if ok && t.port == 0 && len(s.Ports) == 1 {
 		t.port = s.Ports[0].Number
 	}
 	return t, true
