@@ -37,7 +37,7 @@ var flow = []struct{ pkg, imports string }{
 	{"api/rules/kube", "api/document api/ingress api/rules/syntax"},
 	{"api/rules", "api/document api/rules/envoy api/rules/syntax mesh"},
 	{"api", "api/code api/document api/ingress api/rules/... engine/omap mesh"},
-	{"api/gateway", "api api/ingress mesh"},
+	{"api/gateway", "api api/ingress mesh security/compliance"},
 	{"proxy", "api engine/intern engine/omap mesh security/identity"},
 	{"config/logging", "api/spelling"},
 	{"config/variables", "api/spelling"},

@@ -87,7 +87,9 @@ func (m *Machines) lastingToken(ctx context.Context, namespace, account string) 
 				name, namespace, ctx.Err())
 		case <-time.After(fillAgain):
 		}
-		s, err = secrets.Get(ctx, name, metav1.GetOptions{})
+		if again, failed := secrets.Get(ctx, name, metav1.GetOptions{}); ctx.Err() == nil {
+			s, err = again, failed
+		}
 	}
 }
 

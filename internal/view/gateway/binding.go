@@ -375,11 +375,6 @@ func intersect(s gateway.Server, hosts []string, namespace string) (both []strin
 	return both
 }
 
-// Serves reports whether a server has the routes of an object of a namespace for a host, or for a part of it.
-func Serves(s gateway.Server, host, namespace string) bool {
-	return len(intersect(s, []string{host}, namespace)) > 0
-}
-
 // narrower returns the one of two hosts that the other covers; empty if neither covers the other.
 func narrower(a, b string) string {
 	switch {

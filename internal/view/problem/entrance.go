@@ -7,10 +7,10 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
 // unserved warns of hosts of a VirtualService that no server of its Gateways has, in one line. A VirtualService that is for sidecars as
@@ -20,38 +20,79 @@ func (f *findings) unserved(vs *state.VirtualService) {
 	if !ok || len(b.Gateways) > maxChecked || len(b.Hosts) > maxChecked {
 		return
 	}
-	var servers gateways.Server // all in one
 	for _, g := range b.Gateways {
-		hosts, exists := f.q.serverHosts.Get(f.r, g)
-		if !exists {
+		if _, exists := f.q.tables.Gateways.Selectors.Get(f.r, g); !exists {
 			return // the host may be meant for this one
 		}
-		servers.Hosts = append(servers.Hosts, hosts...)
 	}
-	served := func(host string) bool { return gateway.Serves(servers, host, f.key.Namespace) }
+	served := func(host string) bool {
+		return slices.ContainsFunc(b.Gateways, func(g api.Key) bool { return f.q.serves(f.r, g, host, f.key.Namespace) })
+	}
 	at := slices.IndexFunc(b.Hosts, func(host string) bool { return !served(host) })
 	if at < 0 || len(vs.Hosts) > 0 && slices.ContainsFunc(b.Hosts, served) {
 		return
 	}
 	lost := slices.DeleteFunc(slices.Clone(b.Hosts), served)
-	f.warn("route-not-served", fmt.Sprintf("spec.hosts[%d]", at), "no server of %s has the host %s: gateways have no routes for it because of this object%s",
-		listed(b.Gateways), quoted(lost), f.serverHint(lost[0], servers.Hosts))
-}
-
-// hostsOfServers returns the hosts of the servers of a Gateway. An edit of a port or certificate runs no check of the VirtualServices for the Gateway.
-func (q *Queries) hostsOfServers(r *query.Reader, k api.Key) (hosts []gateways.Host, ok bool) {
-	row, ok := q.tables.Gateways.Servers.Get(r, k)
-	if !ok {
-		return nil, false
-	}
-	for _, s := range row.Servers {
-		for _, h := range s.Hosts {
-			if !slices.Contains(hosts, h) {
-				hosts = append(hosts, h)
+	var servers []gateways.Host
+	for _, g := range b.Gateways {
+		for name, namespaces := range f.q.serverHosts.Merged(f.r, g).All() {
+			for _, namespace := range namespaces {
+				servers = append(servers, gateways.Host{Namespace: namespace, Name: string(name)})
 			}
 		}
 	}
-	return hosts, true
+	f.warn("route-not-served", fmt.Sprintf("spec.hosts[%d]", at), "no server of %s has the host %s: gateways have no routes for it because of this object%s",
+		listed(b.Gateways), quoted(lost), f.serverHint(lost[0], servers))
+}
+
+// namespaces are the namespaces whose routes count for a host of a Gateway; an empty one stands for all.
+type namespaces []string
+
+// ContentHash implements omap.Value.
+func (n namespaces) ContentHash() omap.Hash { return omap.Sum([]byte(strings.Join(n, "\x00"))) }
+
+// Size implements omap.Value.
+func (namespaces) Size() int { return 0 }
+
+// hostsOfServers returns the hosts of the servers of a Gateway. They are read one by one, so that another host runs no check of the VirtualServices for the
+// others.
+func (q *Queries) hostsOfServers(r *query.Reader, k api.Key) []omap.Map[omap.Name, namespaces] {
+	row, ok := q.tables.Gateways.Servers.Get(r, k)
+	if !ok {
+		return nil
+	}
+	all := map[omap.Name]namespaces{}
+	for _, s := range row.Servers {
+		for _, h := range s.Hosts {
+			if name := omap.Name(h.Name); !slices.Contains(all[name], h.Namespace) {
+				all[name] = append(all[name], h.Namespace)
+			}
+		}
+	}
+	var changes []omap.Change[omap.Name, namespaces]
+	for name, list := range all {
+		changes = append(changes, omap.Put(name, list))
+	}
+	return []omap.Map[omap.Name, namespaces]{omap.With(omap.Map[omap.Name, namespaces]{}, changes...)}
+}
+
+// serves reports whether a server of a Gateway has the routes of an object of a namespace for a host, or for a part of it.
+func (q *Queries) serves(r *query.Reader, gw api.Key, host, namespace string) bool {
+	takes := func(list namespaces) bool { return slices.Contains(list, "") || slices.Contains(list, namespace) }
+	for name := range mesh.NarrowestFirst(host) {
+		if list, ok := q.serverHosts.Get(r, gw, omap.Name(name)); ok && takes(list) {
+			return true
+		}
+	}
+	if !mesh.IsWildcard(host) {
+		return false
+	}
+	for name, list := range q.serverHosts.Merged(r, gw).All() {
+		if mesh.Covers(host, string(name)) && takes(list) {
+			return true
+		}
+	}
+	return false
 }
 
 // serverHint says which hosts the servers of Gateways have, and proposes one.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/code"
-	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -42,7 +41,7 @@ type Queries struct {
 	// labels are the labels of workloads of a namespace, to propose them in problems.
 	labels query.Query[string, []mesh.Label]
 	// serverHosts are the hosts of the servers of a Gateway.
-	serverHosts query.Query[api.Key, []gateways.Host]
+	serverHosts query.Layers[api.Key, omap.Name, namespaces]
 	// members are the problems of Services of a name that a Service of another cluster has, too.
 	members query.Collection[service.All, api.Problem]
 	// registered are the problems of services of registries.
@@ -57,7 +56,7 @@ type Queries struct {
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries, gw *gateway.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp, gateways: gw, checks: checks()}
 	q.labels = query.Define(g, "labelsIn", func(a, b []mesh.Label) bool { return slices.Equal(a, b) }, q.labelsIn)
-	q.serverHosts = query.Define(g, "serverHosts", slices.Equal[[]gateways.Host], q.hostsOfServers)
+	q.serverHosts = query.DefineLayers(g, "serverHosts", q.hostsOfServers)
 	same := func(a, b []api.Problem) bool { return slices.Equal(a, b) }
 	check := query.Define(g, "check", same, q.check)
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
