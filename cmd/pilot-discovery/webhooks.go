@@ -222,7 +222,7 @@ func (w *webhooks) follow(ctx context.Context) error {
 			return nil
 		case <-files.Changed():
 			files.Settle(ctx)
-		case <-files.Failed():
+		case <-files.Failed(): //nolint:errcheck // the files are read again after any error
 		case <-again.C:
 		}
 	}

@@ -90,7 +90,7 @@ func networkBreakages() []breakage {
 		{name: "plain text against STRICT", file: second("PeerAuthentication", "strict", "{mtls: {mode: STRICT}}") + "---\n" + second("DestinationRule", "plain", "{host: reviews, trafficPolicy: {tls: {mode: DISABLE}}}"),
 			command: canI, cause: "so that mutual TLS is automatic"},
 		{name: "policy that denies", kind: "AuthorizationPolicy", spec: "{rules: [{from: [{source: {namespaces: [bank]}}]}]}", command: canI, cause: "no policy with the action ALLOW matches"},
-		{name: "selector of a policy", kind: "AuthorizationPolicy", spec: "{selector: {matchLabels: {app: reveiws}}, rules: [{}]}", command: check, cause: "did you mean app=reviews", passes: true},
+		{name: "selector of a policy", kind: "AuthorizationPolicy", spec: "{selector: {matchLabels: {app: reveiws}}, rules: [{}]}", command: check, cause: "did you mean app=reviews", passes: true}, //nolint:misspell // the breakage is the misspelling
 		{name: "labels of a subset", kind: "DestinationRule", spec: "{host: reviews.bookshop.svc.cluster.local, subsets: [{name: v9, labels: {version: v9}}]}", command: check, cause: "the values of version are v1, v2", passes: true},
 		{name: "hidden by a Sidecar", kind: "Sidecar", spec: "{egress: [{hosts: [./other.bookshop.svc.cluster.local]}]}", command: canI, cause: "the Sidecar hides reviews", passes: true},
 		{name: "not exported", file: strings.Replace(bookshop, "addresses:", "exportTo: [\".\"]\n  addresses:", 1), command: strings.Replace(canI, "bookshop/shop", "bank/teller", 1),

@@ -55,7 +55,7 @@ func TestSecondAgent(t *testing.T) {
 	if err := os.WriteFile(memory, nil, 0o600); err != nil {
 		t.Skip(err)
 	}
-	defer os.Remove(memory)
+	defer func() { _ = os.Remove(memory) }()
 	for _, c := range []struct {
 		flag, alone, want string
 		locked            bool

@@ -73,8 +73,8 @@ const (
 	containerAnnotation  = "kubectl.kubernetes.io/default-container"
 )
 
-// Refusal says why a pod is not injected, nor admitted without a proxy.
-type Refusal struct {
+// RefusalError says why a pod is not injected, nor admitted without a proxy.
+type RefusalError struct {
 	// Annotation is the annotation at fault; empty if it is something else.
 	Annotation string
 	// Reason is the mistake and its correction.
@@ -82,7 +82,7 @@ type Refusal struct {
 }
 
 // Error names the annotation and the remedy.
-func (r *Refusal) Error() string {
+func (r *RefusalError) Error() string {
 	if r.Annotation == "" {
 		return r.Reason
 	}
@@ -91,7 +91,7 @@ func (r *Refusal) Error() string {
 
 // refuse returns the refusal of an annotation.
 func refuse(annotation, format string, args ...any) error {
-	return &Refusal{annotation, fmt.Sprintf(format, args...)}
+	return &RefusalError{annotation, fmt.Sprintf(format, args...)}
 }
 
 // checkAnnotations refuses values that the proxy or the capture could not use.

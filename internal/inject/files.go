@@ -116,7 +116,7 @@ func (f *file) object(b []byte) ([]byte, error) {
 		Items      []json.RawMessage `json:"items"`
 	}
 	if json.Unmarshal(b, &head) != nil {
-		return nil, nil // no object of Kubernetes
+		return nil, nil //nolint:nilerr // it is no object of Kubernetes
 	}
 	if head.APIVersion == "v1" && head.Kind == "List" {
 		return f.list(b, head.Items)
@@ -201,7 +201,6 @@ func (f *file) workload(b []byte, path []string) ([]byte, error) {
 
 // opened is a workload of a file.
 type opened struct {
-	whole    map[string]json.RawMessage   // the object
 	holders  []map[string]json.RawMessage // the objects on the path to the template
 	path     []string
 	template []byte // the template as a pod

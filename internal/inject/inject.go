@@ -158,7 +158,7 @@ type Result struct {
 	Warnings []string
 }
 
-// Inject returns the pod with its proxy; the given one stays as it is. An error is a *Refusal, or several in one.
+// Inject returns the pod with its proxy; the given one stays as it is. An error is a *RefusalError, or several in one.
 func (i *Injector) Inject(r Request) (Result, error) {
 	if err := checkAnnotations(r.Pod.Annotations); err != nil {
 		return Result{}, err
@@ -217,7 +217,7 @@ func (i *Injector) templates(pod *corev1.Pod) ([]string, error) {
 	names := items(text)
 	for _, name := range names {
 		if err := knownTemplate(name); err != nil {
-			return nil, &Refusal{templatesAnnotation, err.Error()}
+			return nil, &RefusalError{templatesAnnotation, err.Error()}
 		}
 	}
 	if len(names) == 0 {
@@ -242,7 +242,7 @@ func NativeSidecars(setting string, kubelets []string) (bool, error) {
 	for _, version := range kubelets {
 		var major, minor int
 		if _, err := fmt.Sscanf(version, "v%d.%d", &major, &minor); err != nil || major == 1 && minor < oldest {
-			return false, nil
+			return false, nil //nolint:nilerr // a version that cannot be read counts as old
 		}
 	}
 	return len(kubelets) > 0, nil

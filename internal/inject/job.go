@@ -30,7 +30,6 @@ type job struct {
 	uid, gid         int64
 	statusPort       int32
 	cluster, network string
-	probers, metrics string
 }
 
 // part is what templates add to a pod.

@@ -43,7 +43,7 @@ func (c *Cluster) Uninstall(ctx context.Context, r Removal) error {
 			c.Say(fmt.Sprintf("%v: removed", one), true)
 		}
 	}
-	if err := c.leftovers(ctx, r.Namespace, record.Objects); err != nil {
+	if err := c.leftovers(ctx, r.Namespace); err != nil {
 		return err
 	}
 	if err := c.definitions(ctx, r, record.Objects); err != nil {
@@ -115,7 +115,7 @@ func (c *Cluster) others(ctx context.Context) (names []string, err error) {
 
 // leftovers removes the objects that the control plane has written, once no control plane of the cluster uses them. They are the objects that its
 // roles let it update.
-func (c *Cluster) leftovers(ctx context.Context, namespace string, objects []Reference) error {
+func (c *Cluster) leftovers(ctx context.Context, namespace string) error {
 	others, err := c.others(ctx)
 	if err != nil {
 		return err

@@ -84,7 +84,8 @@ type IngressClass struct {
 	Default bool
 }
 
-const AnyLayer = "*" // the layer in which a Gateway has all its objects, whatever their namespaces; no namespace has this name
+// AnyLayer is the layer in which a Gateway has all its objects, whatever their namespaces. No namespace has this name.
+const AnyLayer = "*"
 
 // GatewayLayer is a Gateway, and the namespace of gateways to which objects are exported; "" for all.
 type GatewayLayer struct {
@@ -136,14 +137,14 @@ type GatewayRoutes struct {
 
 func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
 	t.Gateways.Selectors.Set(tx, o.Key, mesh.LabelsOf(spec.Selector))
-	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.GatewayServers(spec, o.Namespace)})
+	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.ServersOf(spec, o.Namespace)})
 }
 
 // bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
 func (t *Tables) bindToGateways(tx *store.Txn, o *api.Object, spec *networking.VirtualService, c *Claims) {
 	b := &GatewayBinding{Created: c.Created, Hosts: t.hosts(spec.Hosts, o.Namespace), Layers: c.Layers, Labels: c.Labels, Delegates: c.Delegates}
 	for _, g := range spec.Gateways {
-		namespace, name, ok := strings.Cut(gateway.GatewayName(g, o.Namespace), "/")
+		namespace, name, ok := strings.Cut(gateway.NameOf(g, o.Namespace), "/")
 		k := api.Key{Kind: api.KindGateway, Namespace: namespace, Name: name}
 		if ok && !slices.Contains(b.Gateways, k) {
 			b.Gateways = append(b.Gateways, k)

@@ -81,7 +81,7 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	}
 	forGateways(full, func(list []string) {
 		for i := range list {
-			list[i] = gateway.GatewayName(list[i], o.Namespace)
+			list[i] = gateway.NameOf(list[i], o.Namespace)
 		}
 	})
 	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: c.Hosts, Spec: full, Hash: o.Hash})

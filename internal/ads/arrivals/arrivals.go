@@ -64,7 +64,7 @@ func (l *Log) Committed(revision uint64) { l.revision.Store(revision) }
 // Came logs that a proxy has connected.
 func (l *Log) Came(v Visit) {
 	if l.may(&l.came, v) {
-		l.log.LogAttrs(context.Background(), v.level(), v.kind()+" connected", append(v.attrs(),
+		l.log.LogAttrs(context.Background(), v.level(), v.kind()+" connected", append(v.attrs(), //nolint:sloglint // two kinds of clients
 			known(slog.String("envoy", v.Envoy), slog.String("agent", v.Agent), slog.String("identity", v.Identity), l.at())...)...)
 	}
 }
@@ -72,7 +72,7 @@ func (l *Log) Came(v Visit) {
 // Went logs that a proxy has gone, and why.
 func (l *Log) Went(v Visit, reason string) {
 	if l.may(&l.went, v) {
-		l.log.LogAttrs(context.Background(), v.level(), v.kind()+" gone", append(v.attrs(),
+		l.log.LogAttrs(context.Background(), v.level(), v.kind()+" gone", append(v.attrs(), //nolint:sloglint // two kinds of clients
 			slog.String("after", time.Since(v.Opened).Round(time.Millisecond).String()), slog.String("reason", reason), l.at())...)
 	}
 }
@@ -113,7 +113,7 @@ func (l *Log) turn() {
 		what string
 	}{{came, "connected"}, {went, "are gone"}} {
 		if one.n > 0 {
-			l.log.LogAttrs(context.Background(), slog.LevelInfo, fmt.Sprintf("and %d more proxies %s in the last second", one.n, one.what), l.at())
+			l.log.LogAttrs(context.Background(), slog.LevelInfo, fmt.Sprintf("and %d more proxies %s in the last second", one.n, one.what), l.at()) //nolint:sloglint // the number is part of the sentence
 		}
 	}
 }

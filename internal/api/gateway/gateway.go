@@ -20,9 +20,9 @@ func HostOf(text, own string) Host {
 	return Host{namespace, name}
 }
 
-// GatewayName returns the name of a Gateway that a VirtualService of a namespace means, as NAMESPACE/NAME. mesh.Gateway, which means
+// NameOf returns the name of a Gateway that a VirtualService of a namespace means, as NAMESPACE/NAME. mesh.Gateway, which means
 // all sidecars, stays as it is. NAME.NAMESPACE and what follows that is an old form.
-func GatewayName(text, namespace string) string {
+func NameOf(text, namespace string) string {
 	if text == mesh.Gateway {
 		return text
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
-// GatewayServers returns the servers of a Gateway in a namespace.
-func GatewayServers(spec *networking.Gateway, namespace string) []Server {
+// ServersOf returns the servers of a Gateway in a namespace.
+func ServersOf(spec *networking.Gateway, namespace string) []Server {
 	list := make([]Server, 0, len(spec.Servers))
 	for i, s := range spec.Servers {
 		protocol, _ := mesh.ParseProtocol(s.GetPort().GetProtocol())

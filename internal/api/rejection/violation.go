@@ -49,10 +49,10 @@ func firstOf(err error, in protoreflect.Message) (violation, value string) {
 	var fields []string
 	at := protoreflect.ValueOfMessage(in)
 	for {
-		if all, ok := err.(interface{ AllErrors() []error }); ok && len(all.AllErrors()) > 0 { //nolint:errorlint // generated errors wrap nothing
+		if all, ok := err.(interface{ AllErrors() []error }); ok && len(all.AllErrors()) > 0 {
 			err = all.AllErrors()[0]
 		}
-		one, ok := err.(fieldError) //nolint:errorlint // generated errors wrap nothing
+		one, ok := err.(fieldError)
 		if !ok {
 			return strings.Join(append(fields, err.Error()), ": "), text(at)
 		}

@@ -75,10 +75,10 @@ func (c *checker) collectors(p *document.Path, d *meshconfig.ProxyConfig) {
 	}
 	list := []collector{
 		{p.Field("statsdUdpAddress"), d.StatsdUdpAddress, false},
-		{p.Field("envoyMetricsServiceAddress"), d.EnvoyMetricsServiceAddress, false},
+		{p.Field("envoyMetricsServiceAddress"), d.EnvoyMetricsServiceAddress, false}, //nolint:staticcheck // deprecated, and still in use
 		{p.Field("envoyMetricsService").Field("address"), d.EnvoyMetricsService.GetAddress(), false},
 		{p.Field("envoyAccessLogService").Field("address"), d.EnvoyAccessLogService.GetAddress(), false},
-		{tracing.Field("openCensusAgent").Field("address"), traced.GetOpenCensusAgent().GetAddress(), false}, //nolint:staticcheck // deprecated, and still in use
+		{tracing.Field("openCensusAgent").Field("address"), traced.GetOpenCensusAgent().GetAddress(), false},
 	}
 	if z := traced.GetZipkin(); z != nil {
 		list = append(list, collector{tracing.Field("zipkin").Field("address"), z.Address, true})
@@ -86,7 +86,7 @@ func (c *checker) collectors(p *document.Path, d *meshconfig.ProxyConfig) {
 	if dog := traced.GetDatadog(); dog != nil {
 		list = append(list, collector{tracing.Field("datadog").Field("address"), dog.Address, true})
 	}
-	if l := traced.GetLightstep(); l != nil { //nolint:staticcheck // deprecated, and still in use
+	if l := traced.GetLightstep(); l != nil {
 		list = append(list, collector{tracing.Field("lightstep").Field("address"), l.Address, true})
 		if l.AccessToken == "" {
 			c.fail(tracing.Field("lightstep").Field("accessToken"), "is needed")

@@ -70,7 +70,7 @@ func keepWriting(ctx context.Context, period time.Duration, log *slog.Logger, me
 			reason = err.Error()
 		}
 		if reason != failed && reason != "" {
-			log.Warn(message, "error", reason)
+			log.Warn(message, "error", reason) //nolint:sloglint // the callers have constants
 		}
 		failed = reason
 		select {

@@ -3,7 +3,6 @@ package ingress
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -40,7 +39,7 @@ func TestWrite(t *testing.T) {
 	}
 	one, two := intern.Of("192.0.2.1"), intern.Of("192.0.2.2")
 	target := &written{fails: []string{"b"}}
-	w := &Writer{Target: target, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	w := &Writer{Target: target, Log: slog.New(slog.DiscardHandler)}
 	var done map[state.AgeKey]attempt
 	for _, c := range []struct {
 		name   string

@@ -166,8 +166,10 @@ func TestFailLimit(t *testing.T) {
 	read := func(r *Reader, k string) (string, bool) {
 		limit, _ := rows.Get(r, k)
 		n, _ := strconv.Atoi(limit)
-		for ended = 0; ended < n; ended++ {
+		ended = 0
+		for range n {
 			rows.Get(r, fmt.Sprint("row ", ended))
+			ended++
 		}
 		return limit, true
 	}

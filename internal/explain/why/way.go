@@ -153,10 +153,10 @@ func (s Step) isProxy() bool { return s.Name == proxyStepName }
 
 // proxyStep says at how many workloads a proxy is connected.
 func proxyStep(connected, workloads int) Step {
-	switch {
-	case connected == workloads:
+	switch connected {
+	case workloads:
 		return Step{Name: proxyStepName, Verdict: access.Allowed, Text: "a proxy is connected there"}
-	case connected == 0:
+	case 0:
 		return Step{Name: proxyStepName, Verdict: access.Unknown, Text: "no proxy is connected there: the answer is what a sidecar would do"}
 	}
 	return Step{

@@ -45,7 +45,7 @@ func Forward(ctx context.Context, access *rest.Config, namespace, pod string, po
 		return "", nil, err
 	}
 	go func() { done <- ports.ForwardPorts() }()
-	end = func() { close(stop); <-done }
+	end = func() { close(stop); <-done } //nolint:errcheck // the connection is not needed any more
 	select {
 	case err := <-done:
 		return "", nil, err

@@ -8,8 +8,8 @@ import (
 func TestPauses(t *testing.T) {
 	p := Pauses(time.Second, 10*time.Second)
 	for range 2 {
-		for _, about := range []time.Duration{1, 2, 4, 8, 10, 10} {
-			about *= time.Second
+		for _, seconds := range []int{1, 2, 4, 8, 10, 10} {
+			about := time.Duration(seconds) * time.Second
 			if got := p.NextBackOff(); got < about/2 || got > about*3/2 {
 				t.Errorf("a pause is %v, want about %v", got, about)
 			}

@@ -130,7 +130,7 @@ func (r *reader) connect(ctx context.Context, address string, to registries.List
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // nothing is buffered
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	s := &session{reader: r, to: to, pause: pause, answered: map[string]bool{}}

@@ -3,7 +3,6 @@ package mcp
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -130,7 +129,7 @@ func read(t *testing.T, state, entry string) *bed {
 	b := &bed{T: t, table: &table{objects: map[api.Key]*api.Object{}, problems: map[api.Problem]bool{}, wake: make(chan struct{}, 1)}}
 	var err error
 	b.source, err = registries.New(registries.Options{
-		Path: path, Domain: "cluster.local", State: statefile.Dir(state), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Path: path, Domain: "cluster.local", State: statefile.Dir(state), Log: slog.New(slog.DiscardHandler),
 		Factories: map[string]registries.Factory{registries.MCP: Factory(Options{ClusterID: "here", Namespace: "istio-system"})},
 	})
 	if err != nil {

@@ -168,7 +168,7 @@ func (r *reader) dial(ctx context.Context) error {
 		return err
 	case !r.pushed:
 		r.retry = time.Now().Add(pushRetry)
-		r.log.Info("Nacos is asked over HTTP, because it does not push over gRPC", "error", err, "next attempt after", pushRetry)
+		r.log.Info("Nacos is asked over HTTP, because it does not push over gRPC", "error", err, "next_attempt_after", pushRetry)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func dial(ctx context.Context, address, namespace string, a registries.Access, t
 // close ends the connection, and waits for the receiver.
 func (p *push) close() {
 	p.end()
-	p.conn.Close()
+	_ = p.conn.Close()
 	p.running.Wait()
 }
 

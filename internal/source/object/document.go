@@ -121,7 +121,7 @@ func valueOf[O any, V interface {
 
 // endpoints returns an Endpoints object as a slice for each of its subsets.
 func (c *Converter) endpoints(h header, data []byte) (items []Item, err error) {
-	var o core.Endpoints
+	var o core.Endpoints //nolint:staticcheck // files may have them
 	if err := json.Unmarshal(data, &o); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -106,7 +105,7 @@ type bed struct {
 	stop      func()
 }
 
-func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func newBed(t *testing.T, file string, watch bool) *bed {
 	b := &bed{T: t, path: filepath.Join(t.TempDir(), "registries.yaml"), listeners: make(chan Listener, 10)}

@@ -169,12 +169,12 @@ func (m *mirror) wanted(n node, child string) (node, bool) {
 
 // revision is the node with the metadata of an instance of an application.
 func (m *mirror) revision(n node, is content) (node, bool) {
-	if r, err := parseApplication("", is.data); err != nil || r.revision == "" || len(m.entry.ZKDubboPath) == 0 || strings.Contains(r.revision, "/") {
+	r, err := parseApplication("", is.data)
+	if err != nil || r.revision == "" || len(m.entry.ZKDubboPath) == 0 || strings.Contains(r.revision, "/") {
 		return node{}, false
-	} else {
-		root := "/" + strings.Trim(m.entry.ZKDubboPath[0], "/")
-		return node{role: metadata, path: path.Join(root, "metadata", path.Base(n.unit), r.revision), root: n.root, unit: n.unit}, true
 	}
+	root := "/" + strings.Trim(m.entry.ZKDubboPath[0], "/")
+	return node{role: metadata, path: path.Join(root, "metadata", path.Base(n.unit), r.revision), root: n.root, unit: n.unit}, true
 }
 
 // forget drops a node and what is below it.

@@ -128,7 +128,7 @@ func (r *reader) dial(network, address string, timeout time.Duration) (net.Conn,
 	if r.access.TLS == nil {
 		return d.Dial(network, address)
 	}
-	return tls.DialWithDialer(d, network, address, r.access.TLS)
+	return (&tls.Dialer{NetDialer: d, Config: r.access.TLS}).DialContext(context.Background(), network, address)
 }
 
 // session is a connection of the client.

@@ -31,7 +31,9 @@ func registered(order int, protocol mesh.Protocol, port uint32, endpoints ...str
 		if weight == "down" {
 			e.Health = mesh.Unusable
 		} else if weight != "" {
-			fmt.Sscan(weight, &e.Weight)
+			if _, err := fmt.Sscan(weight, &e.Weight); err != nil {
+				panic(err) // the weights are constants of the test
+			}
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}

@@ -22,7 +22,7 @@ func (b builder) otelLog(o *meshconfig.MeshConfig_ExtensionProvider_EnvoyOpenTel
 		fields = nil
 	}
 	log := &otelv3.OpenTelemetryAccessLogConfig{
-		CommonConfig: common(o.GetLogName(), otelLogName, to, nil), DisableBuiltinLabels: true, Body: otelText(format),
+		CommonConfig: common(o.GetLogName(), otelLogName, to, nil), DisableBuiltinLabels: true, Body: otelText(format), //nolint:staticcheck // older Envoys have no other field
 		Formatters: formatters(format + api.FieldFormats(fields)), ResourceDetectors: []*corev3.TypedExtensionConfig{environmentDetector()},
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields.GetFields())) {

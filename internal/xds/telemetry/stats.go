@@ -119,7 +119,7 @@ func (b builder) place(c *statsv3.Config) {
 		}
 		return
 	}
-	c.StatPrefix = statsScope
+	c.StatPrefix = statsScope //nolint:staticcheck // older Envoys have no other field
 	cut := func(s *statsv3.Config_Stat) { s.Name = strings.TrimPrefix(s.Name, statsScope+"_") }
 	for _, m := range c.Counters {
 		cut(m.Stat)

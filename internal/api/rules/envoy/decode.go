@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	// The messages that wrap others are found by name.
 	_ "github.com/cncf/xds/go/udpa/type/v1"
 	_ "github.com/cncf/xds/go/xds/type/v3"
 )
@@ -80,8 +81,7 @@ func messageIn(tree *structpb.Struct) *structpb.Struct {
 		return nil
 	}
 	plain := inlined(withType(first(tree, "value").GetStructValue(), name))
-	text, err := plain.MarshalJSON()
-	if err != nil {
+	if _, err := plain.MarshalJSON(); err != nil {
 		return nil
 	}
 	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
@@ -94,7 +94,8 @@ func messageIn(tree *structpb.Struct) *structpb.Struct {
 			without.Fields[key] = v
 		}
 	}
-	if text, err = without.MarshalJSON(); err != nil {
+	text, err := without.MarshalJSON()
+	if err != nil {
 		return nil
 	}
 	if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, t.New().Interface()) != nil {

@@ -20,11 +20,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
-	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	cors "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	manager "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
@@ -122,27 +122,27 @@ func isExtension(object string) bool {
 func messageOf(object string) proto.Message {
 	switch object {
 	case "LISTENER":
-		return new(listener.Listener)
+		return new(listenerv3.Listener)
 	case "FILTER_CHAIN":
-		return new(listener.FilterChain)
+		return new(listenerv3.FilterChain)
 	case "NETWORK_FILTER":
-		return new(listener.Filter)
+		return new(listenerv3.Filter)
 	case "LISTENER_FILTER":
-		return new(listener.ListenerFilter)
+		return new(listenerv3.ListenerFilter)
 	case "HTTP_FILTER":
 		return new(manager.HttpFilter)
 	case "ROUTE_CONFIGURATION":
-		return new(route.RouteConfiguration)
+		return new(routev3.RouteConfiguration)
 	case "VIRTUAL_HOST":
-		return new(route.VirtualHost)
+		return new(routev3.VirtualHost)
 	case "HTTP_ROUTE":
-		return new(route.Route)
+		return new(routev3.Route)
 	case "CLUSTER":
-		return new(cluster.Cluster)
+		return new(clusterv3.Cluster)
 	case "EXTENSION_CONFIG":
-		return new(core.TypedExtensionConfig)
+		return new(corev3.TypedExtensionConfig)
 	case "BOOTSTRAP":
-		return new(bootstrap.Bootstrap)
+		return new(bootstrapv3.Bootstrap)
 	}
 	return nil
 }

@@ -178,9 +178,9 @@ func (p *expressionParser) primary(depth int) {
 		p.need(")")
 		p.plain, p.field = false, false
 	case p.take("["):
-		p.list("]", depth, func() { p.expression(depth + 1) })
+		p.list("]", func() { p.expression(depth + 1) })
 	case p.take("{"):
-		p.list("}", depth, func() {
+		p.list("}", func() {
 			p.expression(depth + 1)
 			p.need(":")
 			p.expression(depth + 1)
@@ -221,7 +221,7 @@ func (p *expressionParser) fields(depth int) {
 		p.about(expressionCall{message: true})
 	}
 	p.need("{")
-	p.list("}", depth, func() {
+	p.list("}", func() {
 		if p.token != nameToken {
 			p.fail("the name of a field is missing before it")
 			return
@@ -234,7 +234,7 @@ func (p *expressionParser) fields(depth int) {
 }
 
 // list reads elements between commas and the sign that ends them. A comma may follow the last element.
-func (p *expressionParser) list(end string, depth int, element func()) {
+func (p *expressionParser) list(end string, element func()) {
 	for p.wrong == "" && !p.is(end) {
 		element()
 		if !p.take(",") {

@@ -17,6 +17,7 @@ import (
 
 // The functions of this file check one text. They return why it is invalid, or "" if it is valid.
 
+// The largest lengths of names, in bytes.
 const (
 	MaxLabel     = 63  // of a DNS label, a label's name, a label's value
 	maxSubdomain = 253 // of an object's name
