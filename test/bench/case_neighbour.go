@@ -79,7 +79,7 @@ func (b *bench) work(d *testbed.Discovery, phase string) (map[string]float64, er
 	if err != nil {
 		return nil, err
 	}
-	defer watcher.conn.Close()
+	defer watcher.conn.Close() //nolint:errcheck // nothing is buffered
 	routes, err := watcher.subscribe(b.ctx, resource.Route.URL(), "80")
 	if err != nil {
 		return nil, err

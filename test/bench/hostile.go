@@ -108,7 +108,7 @@ func invent(ctx context.Context, d *testbed.Discovery, account string) {
 	if err != nil {
 		return
 	}
-	defer a.conn.Close()
+	defer a.conn.Close() //nolint:errcheck // nothing is buffered
 	a.token = a.token[:len(a.token)-4] + "AAAA"
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -121,7 +121,7 @@ func demand(ctx context.Context, d *testbed.Discovery, stream, n int) {
 	if err != nil {
 		return
 	}
-	defer a.conn.Close()
+	defer a.conn.Close() //nolint:errcheck // nothing is buffered
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	labels := map[string]any{"app": "evil", "generation": fmt.Sprint(n)}

@@ -41,8 +41,9 @@ func parse(text string) ([]block, error) {
 
 // comment returns the text of an HTML comment of one line; "" for other lines.
 func comment(line string) string {
-	text, found := strings.CutPrefix(line, "<!--")
-	if text, found = strings.CutSuffix(text, "-->"); !found {
+	text, begins := strings.CutPrefix(line, "<!--")
+	text, ends := strings.CutSuffix(text, "-->")
+	if !begins || !ends {
 		return ""
 	}
 	return strings.TrimSpace(text)

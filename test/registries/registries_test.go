@@ -200,7 +200,7 @@ func newBed(t *testing.T, entry string) *bed {
 		t.Fatal(err)
 	}
 	s, err := registries.New(registries.Options{
-		Path: file, Domain: "cluster.local", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Path: file, Domain: "cluster.local", Log: slog.New(slog.DiscardHandler),
 		Factories: map[string]registries.Factory{registries.Consul: consul.New, registries.ZooKeeper: zookeeper.New},
 	})
 	if err != nil {

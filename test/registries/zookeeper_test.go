@@ -1,6 +1,7 @@
 package registries
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -69,7 +70,7 @@ func put(t *testing.T, conn *zk.Conn, at, data string, flags int32) {
 	t.Helper()
 	for i := 1; i < len(at); i++ {
 		if at[i] == '/' {
-			if _, err := conn.Create(at[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
+			if _, err := conn.Create(at[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 				t.Fatal(err)
 			}
 		}

@@ -1,3 +1,4 @@
+// Package lab is a network namespace in which the capture of traffic is tried: it sends connections, and says who receives them.
 package lab
 
 import (

@@ -68,7 +68,7 @@ func TestWithoutEnvoy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // nothing is buffered
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	answer, err := healthv1.NewHealthClient(c).Check(ctx, &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true))

@@ -22,7 +22,7 @@ func TestStatisticsAreSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer udp.Close()
+	defer udp.Close() //nolint:errcheck // nothing is buffered
 	service := newMetricsService(t)
 	o := options("--statsdUdpAddress=" + udp.LocalAddr().String())
 	o.Env = []string{"PROXY_CONFIG={envoyMetricsService: {address: '" + service.address + "', tcpKeepalive: {probes: 3}}}"}

@@ -105,7 +105,7 @@ func (c *crowd) subject(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is lost
+	defer conn.Close()
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 

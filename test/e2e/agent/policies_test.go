@@ -198,7 +198,7 @@ func TestRefusedListener(t *testing.T) {
 			for late := time.After(patience); other == nil; {
 				select {
 				case <-tick.C:
-					other, _ = net.Listen("tcp", testbed.Loopback(g.port)) //nolint:errcheck // Envoy has not ended yet
+					other, _ = net.Listen("tcp", testbed.Loopback(g.port)) // Envoy has not ended yet
 				case <-late:
 					t.Fatal("the port does not become free")
 				}

@@ -197,7 +197,7 @@ func (b *bed) session(t *testing.T, settings *tls.Config) (o outcome, resumed bo
 		t.Fatal(err)
 	}
 	c := tls.Client(raw, settings)
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // nothing is buffered
 	_ = c.SetDeadline(time.Now().Add(patience))
 	if err := c.HandshakeContext(t.Context()); err != nil {
 		return outcome{detail: err.Error()}, false
