@@ -209,6 +209,15 @@ func (d *dumps) diff(cmd *cobra.Command, proxy string, kinds []configdump.Kind, 
 	return err
 }
 
+// ofEnvoy returns what the Envoy has of the proxy that the arguments name.
+func (d *dumps) ofEnvoy(cmd *cobra.Command, args []string) (*configdump.Dump, error) {
+	proxy, err := d.proxy(args, false)
+	if err != nil {
+		return nil, err
+	}
+	return d.has(cmd, proxy)
+}
+
 // writeResources writes a table per kind; as JSON the resources themselves.
 func writeResources(w io.Writer, form string, dump *configdump.Dump, kinds []configdump.Kind, f configdump.Filter) error {
 	if form == console.Text {
@@ -244,11 +253,7 @@ func secretsCommand() *cobra.Command {
 	}
 	d := addDumps(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		proxy, err := d.proxy(args, false)
-		if err != nil {
-			return err
-		}
-		dump, err := d.has(cmd, proxy)
+		dump, err := d.ofEnvoy(cmd, args)
 		if err != nil {
 			return err
 		}
@@ -267,11 +272,7 @@ func bootstrapCommand() *cobra.Command {
 	}
 	d := addDumps(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		proxy, err := d.proxy(args, false)
-		if err != nil {
-			return err
-		}
-		dump, err := d.has(cmd, proxy)
+		dump, err := d.ofEnvoy(cmd, args)
 		if err != nil {
 			return err
 		}
