@@ -57,8 +57,7 @@ type Role string
 const (
 	// Sidecar is the proxy of one workload.
 	Sidecar Role = "sidecar"
-	// Router is a gateway. It receives clusters, endpoints and routes, but no listeners yet, because Gateway objects are not
-	// supported.
+	// Router is a gateway. It serves no application, and listens at the ports of its Gateways and Ingresses.
 	Router Role = "router"
 	// Agent is the agent of a proxy, with its own stream. It reports problems that its proxy cannot report. It has a
 	// class, the class of its proxy, only if it answers DNS.

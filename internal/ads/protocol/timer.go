@@ -41,6 +41,6 @@ func (t *timer) start(out []Action) []Action {
 		return out
 	}
 	t.running = true
-	// A Wait cannot be cut short. What is held back next may be due sooner than what is held back now, but not before Patience has passed.
+	// A Wait cannot be cut short, and the next message to be held back may be due before the present one. It is never due before Patience has passed.
 	return append(out, Action{Kind: Wait, For: min(Patience, time.Duration(t.wake-t.now))})
 }

@@ -17,7 +17,7 @@ func code(r protocol.Refusal) codes.Code {
 	return codes.InvalidArgument
 }
 
-// perform carries out all actions but Send.
+// perform carries out all actions but Send and Connect, which need more than the action.
 func (s *Stream) perform(a protocol.Action) {
 	o := s.server.options.Observer
 	switch a.Kind {
