@@ -32,7 +32,8 @@ AUDIT, DENY and ALLOW. If workloads answer differently, each answer is shown wit
 Without files, a running control plane answers. With files, can-i reads configuration like analyze and answers as if each
 workload had a connected sidecar.
 
-The answer lists the steps of the way: whether the client's namespace has the host, which VirtualService decides, how the client speaks
+The answer lists the steps of the way: whether the client's proxy has the host (if it has not, outboundTrafficPolicy decides whether the
+request passes in plain text), which VirtualService decides, how the client speaks
 TLS (the DestinationRule, or else automatic mutual TLS, unless --plaintext or --mtls say otherwise), whether a proxy is connected at the
 workload, its mode of mutual TLS (PeerAuthentication), and the policies. The first step that fails is the answer. Of a VirtualService only
 a first rule without a condition is followed; faults and other settings on the client's side are not considered. The claims of a token

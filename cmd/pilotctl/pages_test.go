@@ -55,7 +55,7 @@ func (still) Streams() []server.Status {
 	refused.Rejected = "a regex does not compile"
 	return []server.Status{
 		{ID: 1, Node: web, Attachment: web + "-1", Variant: protocol.Delta, Types: [resource.Types]protocol.TypeStatus{synced, synced, synced, refused}},
-		{ID: 2, Node: bank, Attachment: bank + "-1", Connected: time.Now(), Alone: time.Minute, Types: [resource.Types]protocol.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
+		{ID: 2, Node: bank, Attachment: bank + "-1", Peer: "10.1.0.2:40908", Connected: time.Now(), Alone: time.Minute, Types: [resource.Types]protocol.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
 	}
 }
 
@@ -80,6 +80,7 @@ func known(t *testing.T) http.Handler {
 	graph.Commit(func(tx *store.Txn) {
 		tables.Apply(tx, batch)
 		warming := connected.ResourceKey{Type: uint8(resource.Endpoint), Name: "outbound|80||reviews"}
+		tables.Shared.Set(tx, bank, 2)
 		tables.Warming.Set(tx, web+"-1", connected.Warming{Resources: []connected.ResourceKey{warming}, More: []uint8{warming.Type}})
 		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
 		for id, namespace := range map[string]string{web: "shop", bank: "bank"} {

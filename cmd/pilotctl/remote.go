@@ -44,6 +44,9 @@ func proxyStatus() *cobra.Command {
 A proxy whose agent could not reach any control plane, and therefore had stale configuration, is named below the table for an
 hour after it has connected.
 
+Several proxies with one node id are named below the table, with the addresses from which they connect. One workload may have
+been started twice, or two workloads have the same name and IP address.
+
 A rejected resource is held back until its content changes; all other resources are still updated. Below the table are the
 resources that are held back, since when, the reason that the proxy gave, and the objects from which they were generated.
 
@@ -109,6 +112,9 @@ func table(w io.Writer, list []admin.Sync) error {
 			for _, h := range now.Held {
 				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.held(h)))
 			}
+		}
+		if one.SharedBy > 1 {
+			refused = append(refused, fmt.Sprintf("%s from %s %s: proxies at %d addresses have this node id (pilotctl explain proxy-id-shared)", one.Proxy, one.Address, p.in(yellow, "shares its node id"), one.SharedBy))
 		}
 		if !one.StaleSince.IsZero() && time.Since(one.StaleUntil) < staleShown {
 			refused = append(refused, p.stale(one))

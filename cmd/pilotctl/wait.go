@@ -34,7 +34,8 @@ drained them: wait names the proxies with such connections, and their number at 
 drainDuration (45s) is the limit. A proxy needs an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies
 that are behind with something else only, are not waited for.
 
-KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, WorkloadGroup, Sidecar or Service, in any case, singular, plural or short (vs).
+KIND is a kind of configuration that proxies are sent something for, such as VirtualService, Gateway, AuthorizationPolicy, EnvoyFilter or Service, in any case,
+singular, plural or short (vs).
 
 After kubectl apply, tell wait the generation of the object, so that it does not answer for the version before.
 

@@ -47,7 +47,10 @@ type Sync struct {
 	Version    string `json:"istio_version,omitempty"`
 	Envoy      string `json:"envoy_version,omitempty"` // 1.40
 	Connection string `json:"connection"`
-	Protocol   string `json:"protocol"` // delta or sotw
+	Address    string `json:"address"` // where the stream comes from: IP:PORT
+	// SharedBy is the number of addresses from which proxies with this node id are connected, if there are several.
+	SharedBy int    `json:"shared_by,omitempty"`
+	Protocol string `json:"protocol"` // delta or sotw
 	// StaleSince and StaleUntil are the time, as the agent of the proxy reports it, in which the agent had no control plane before it
 	// connected. The proxy had the last known good configuration then, or none.
 	StaleSince   time.Time `json:"stale_since,omitzero"`
@@ -124,6 +127,7 @@ type stream struct {
 	proxy      *proxy.Proxy // nil before the first request was taken in
 	warming    connected.Warming
 	held       []class.ActiveRejection
+	sharedBy   int // addresses with proxies of the same node id; 0 if it is the only one
 }
 
 // name is name.namespace of the node id.
@@ -166,6 +170,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 			s := &known[i]
 			s.proxy, _ = v.Tables.Proxies.Peek(s.Attachment)
 			s.warming, _ = v.Tables.Warming.Peek(s.Attachment)
+			s.sharedBy, _ = v.Tables.Shared.Peek(s.Node)
 			if s.Types.HoldsBack() {
 				s.held = v.Queries.ActiveRejections(v.Graph.Glance(), s.Attachment)
 			}
@@ -210,7 +215,7 @@ func (s stream) connected() Connection {
 
 func (s stream) sync() Sync {
 	out := Sync{
-		Proxy: s.name(), Connection: s.connection, Protocol: s.Variant.String(), Types: make(map[string]TypeSync, resource.Types),
+		Proxy: s.name(), Connection: s.connection, Address: s.Peer, SharedBy: s.sharedBy, Protocol: s.Variant.String(), Types: make(map[string]TypeSync, resource.Types),
 	}
 	if s.proxy != nil {
 		out.Cluster, out.Type, out.Version = s.proxy.ClusterID, string(s.proxy.Role), s.proxy.Version

@@ -98,7 +98,10 @@ type place struct {
 
 // AskAccess asks whether a request is allowed. Complete finds the answer. An error means that the question cannot be answered as it was
 // asked. It must be called by the owner of the graph, between commits.
-func (m Mesh) AskAccess(d Described) (*Access, error) {
+func (m Mesh) AskAccess(d Described) (*Access, error) { return m.askAccess(d, m.callerClass) }
+
+// askAccess is AskAccess for a client whose class callerClass returns.
+func (m Mesh) askAccess(d Described, callerClass func(*query.Reader, parsed) proxy.Class) (*Access, error) {
 	p, err := d.parse()
 	if err != nil {
 		return nil, err
@@ -118,8 +121,10 @@ func (m Mesh) AskAccess(d Described) (*Access, error) {
 	if len(endpoints) == 0 {
 		return nil, fmt.Errorf("the service %s has no endpoints, so there is no workload that could allow or deny anything", a.Host)
 	}
-	a.client = m.clientSide(r, a, s)
-	connected := m.proxiesAt(endpoints)
+	if a.parsed.From != "" {
+		a.client = m.clientSide(r, a, s, callerClass(r, a.parsed))
+	}
+	connected := m.proxiesAt(r, endpoints)
 	places := map[proxy.Class]*place{}
 	for n, e := range endpoints {
 		if n < maxJudged {
@@ -151,16 +156,14 @@ func (m Mesh) serviceOf(r *query.Reader, host, namespace string) (*service.Servi
 	return nil, false
 }
 
-// proxiesAt are the connected sidecars at the addresses of endpoints, by address.
-func (m Mesh) proxiesAt(endpoints []mesh.PortEndpoint) map[string]string {
+// proxiesAt returns the connected sidecars at the addresses of endpoints, by address.
+func (m Mesh) proxiesAt(r *query.Reader, endpoints []mesh.PortEndpoint) map[string]string {
 	found := make(map[string]string, len(endpoints))
 	for _, e := range endpoints {
-		found[e.Address] = ""
-	}
-	for id, p := range m.Tables.Proxies.All() {
-		for _, address := range p.Addresses {
-			if other, wanted := found[address]; wanted && p.Role == proxy.Sidecar && (other == "" || id < other) {
-				found[address] = id
+		for id := range m.Tables.ProxiesAt.Group(r, e.Address).All() {
+			if p, ok := m.Tables.Proxies.Peek(string(id)); ok && p.Role == proxy.Sidecar {
+				found[e.Address] = string(id)
+				break
 			}
 		}
 	}

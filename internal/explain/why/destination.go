@@ -9,8 +9,10 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -62,16 +64,12 @@ func (i *inquiry) destinations(s hostSeen, p mesh.Port, out *Port) {
 			}
 		}
 	}
-	account := i.proxy.Account
-	if !i.proxy.Identity.IsZero() {
-		account = i.proxy.Identity.ServiceAccount
-	}
+	account := accountOf(i.proxy)
 	if account == "" || len(out.Destinations) == 0 {
 		return
 	}
-	out.access, _ = i.AskAccess(Described{
-		From: i.class.Namespace + "/" + account, To: fmt.Sprintf("%s:%d", s.host, p.Number), TCP: !p.Protocol.IsHTTP(),
-	})
+	d := Described{From: i.class.Namespace + "/" + account, To: fmt.Sprintf("%s:%d", s.host, p.Number), TCP: !p.Protocol.IsHTTP()}
+	out.access, _ = i.askAccess(d, func(*query.Reader, parsed) proxy.Class { return i.class })
 }
 
 // routed adds the destinations of a virtual host.
@@ -163,7 +161,7 @@ func (i *inquiry) destination(requests, cluster string, percent float64) Destina
 	if s.service.External {
 		return d
 	}
-	connected := i.proxiesAt(list)
+	connected := i.proxiesAt(i.r, list)
 	for _, e := range list {
 		if connected[e.Address] != "" {
 			continue

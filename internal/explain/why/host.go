@@ -164,7 +164,7 @@ func (i *inquiry) routes(s hostSeen) {
 		if !slices.ContainsFunc(list, func(vs *state.VirtualService) bool { return vs.Object == c.Object() }) {
 			unused := i.exportedTo(c.Object())
 			if s.view.ExcludedRoutes.Has(c.Object()) {
-				unused = fmt.Sprintf("the Sidecar %s does not let in rules of namespace %s for such hosts", i.class.Sidecar, c.Namespace)
+				unused = fmt.Sprintf("%s does not let in rules of namespace %s for such hosts", i.class.Sidecar, c.Namespace)
 			}
 			i.addSource(c.Object(), "routes", unused, 0)
 		}

@@ -178,7 +178,7 @@ func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement 
 	if closed && (r.TLS == nil || a.client.tls != nil) {
 		j.Decider = w.place.ref(w.peer)
 	}
-	w.way(&j, a.client, r.TLS, closed)
+	w.way(&j, a.client, r.TLS, r.TCP, closed)
 	for _, n := range d.Noted {
 		if rule, _ := authz.RuleOf(n.Policy); !rule.Custom {
 			j.Notes = append(j.Notes, w.place.note(n))
@@ -187,7 +187,7 @@ func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement 
 	if !d.HTTP && !r.TCP && d.Stage != access.AtConnection {
 		j.Notes = append(j.Notes, "the port takes this connection as one that is not HTTP, so rules about requests count as rules about connections")
 	}
-	if r.TLS == nil && a.parsed.request.TLS != nil && a.client.tls == nil {
+	if r.TLS == nil && a.parsed.request.TLS != nil && a.client.tls == nil && !a.client.past {
 		j.Notes = append(j.Notes, "clients send plain text to this workload, so it does not learn who they are: its endpoint or a policy says that it takes no mutual TLS")
 	}
 	return j

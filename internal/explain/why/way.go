@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -11,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -37,26 +39,53 @@ type clientSide struct {
 	tls   *networking.ClientTLSSettings
 	at    api.Key
 	field string
+	// past is true if the proxy does not have the host, and lets requests through to the address that they were made to.
+	past bool
+}
+
+// maxCallers bounds how many proxies of a namespace are looked at to find one of the client's account.
+const maxCallers = 1000
+
+// callerClass returns the class of a connected sidecar of the client's account, the one with the first node id. If there is none,
+// it is the class of a sidecar of the namespace that no rule with a workload selector selects.
+func (m Mesh) callerClass(r *query.Reader, p parsed) proxy.Class {
+	looked := 0
+	for id := range m.Tables.ProxiesIn.Group(r, p.namespace).All() {
+		if looked++; looked > maxCallers {
+			break
+		}
+		one, ok := m.Tables.Proxies.Peek(string(id))
+		if !ok || one.Role != proxy.Sidecar || accountOf(one) != p.account {
+			continue
+		}
+		if class, built := m.Queries.Class.Get(r, string(id)); built {
+			return class
+		}
+	}
+	return m.Queries.Scope.ClassOf(r, &proxy.Proxy{Role: proxy.Sidecar, Namespace: p.namespace, Domain: p.namespace + ".svc." + m.Tables.Domain()})
+}
+
+// accountOf returns the service account of a proxy, by its certificate if it has shown one.
+func accountOf(p *proxy.Proxy) string {
+	if !p.Identity.IsZero() {
+		return p.Identity.ServiceAccount
+	}
+	return p.Account
 }
 
 // clientSide finds out what the client's proxy does with a request: which host it sees, which routes decide, and how it speaks TLS.
-// Clients are judged as proxies that no rule with a workload selector selects. There are no steps for a client outside the mesh.
-func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service) (c clientSide) {
-	if a.parsed.From == "" {
-		return c
-	}
-	namespace := a.parsed.namespace
-	class := m.Queries.Scope.ClassOf(r, &proxy.Proxy{Role: proxy.Sidecar, Namespace: namespace, Domain: namespace + ".svc." + m.Tables.Domain()})
+func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service, class proxy.Class) (c clientSide) {
 	set := scope.SetOf(class)
 	i := &inquiry{Mesh: m, r: r, class: class, set: set}
 	seen := i.hostFor(a.Host)
-	c.steps = append(c.steps, m.hostStep(i, seen, s))
-	subset := ""
-	if seen.service != nil {
-		var step Step
-		step, subset = m.routeStep(r, seen)
-		c.steps = append(c.steps, step)
+	host := m.hostStep(i, seen, s)
+	c.steps = append(c.steps, host)
+	if host.Verdict != access.Allowed {
+		c.past = host.Verdict == access.Unknown
+		return c
 	}
+	step, subset := m.routeStep(r, seen)
+	c.steps = append(c.steps, step)
 	if a.parsed.Plaintext || a.parsed.MutualTLS {
 		return c // the description says how the client connects
 	}
@@ -73,7 +102,8 @@ func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service) (c clie
 	return c
 }
 
-// hostStep checks whether the client's proxy has the host.
+// hostStep checks whether the client's proxy has the host. It is Unknown where the proxy lets requests for other hosts through: whether
+// they arrive depends on the address that they are made to.
 func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
 	step := Step{Name: "host", Verdict: access.Allowed, Text: "the client's proxy has " + seen.host}
 	declaration := m.ref(s.Declarations[0].Object)
@@ -81,12 +111,24 @@ func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
 	home := service.DeclaringNamespace(i.Tables.ByHost.Group(i.r, seen.host), i.class.Namespace)
 	switch {
 	case seen.service == nil:
-		step.Verdict, step.Text = access.Denied, fmt.Sprintf("%s is not exported to namespace %s", seen.host, i.class.Namespace)
+		step.Text = fmt.Sprintf("%s is not exported to namespace %s", seen.host, i.class.Namespace)
 		step.Fix = fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace)
 	case !seen.inScope && i.Queries.Scope.ImportedThrough(i.r, scope.HostInSet{Host: seen.host, Set: i.set}) == "":
-		step.Verdict, step.Text = access.Unknown, "the Sidecar hides "+seen.host+": its egress does not name the host, so no route, TLS or rule for it is in force"
 		ref := m.ref(i.class.Sidecar)
-		step.Object, step.Field, step.Fix = &ref, "spec.egress", fmt.Sprintf("add %q to spec.egress[].hosts", home+"/"+seen.host)
+		step.Object, step.Field, step.Text = &ref, "spec.egress", "the Sidecar hides "+seen.host+", because its egress does not name the host"
+		step.Fix = fmt.Sprintf("add %q to spec.egress[].hosts", home+"/"+seen.host)
+	default:
+		return step
+	}
+	switch outbound := i.Queries.Scope.Outbound(i.r, i.set); {
+	case i.class.Mode == proxy.None:
+		step.Verdict, step.Text = access.Unknown, step.Text+"; the proxy intercepts nothing, so a client that reaches the service does so without it"
+	case outbound.Mode == settings.RegistryOnly:
+		step.Verdict, step.Text = access.Denied, step.Text+", and the proxy refuses requests for such hosts (REGISTRY_ONLY)"
+	case outbound.Host != "":
+		step.Verdict, step.Text = access.Unknown, step.Text+"; the proxy sends requests for such hosts to "+outbound.Host
+	default:
+		step.Verdict, step.Text = access.Unknown, step.Text+"; the proxy lets requests for such hosts through in plain text, without a route, TLS or rule (ALLOW_ANY)"
 	}
 	return step
 }
@@ -122,6 +164,9 @@ func (m Mesh) routeStep(r *query.Reader, seen hostSeen) (step Step, subset strin
 // clientStep describes how the client's proxy connects: with tls, or in plain text if it is nil.
 func (w *workload) clientStep(c clientSide, tls *access.TLS) Step {
 	step := Step{Name: "client TLS", Verdict: access.Allowed, Text: transport(tls)}
+	if c.past && tls == nil {
+		return step
+	}
 	if c.tls == nil {
 		step.Text += ", automatic"
 		if tls == nil {
@@ -166,7 +211,7 @@ func proxyStep(connected, workloads int) Step {
 }
 
 // way adds the steps to a judgement. The first step that fails is the answer.
-func (w *workload) way(j *Judgement, c clientSide, tls *access.TLS, atConnection bool) {
+func (w *workload) way(j *Judgement, c clientSide, tls *access.TLS, tcp, atConnection bool) {
 	if w.place == nil {
 		return
 	}
@@ -183,15 +228,32 @@ func (w *workload) way(j *Judgement, c clientSide, tls *access.TLS, atConnection
 		j.Steps = append(j.Steps, Step{Name: "policies", Verdict: j.Verdict, Text: text, Object: j.Decider})
 	}
 	for _, step := range j.Steps {
+		if step.Verdict == access.Allowed {
+			continue
+		}
+		j.Fix = cmp.Or(j.Fix, step.Fix)
 		if step.Verdict != access.Denied {
 			continue
 		}
-		j.Fix = step.Fix
-		if step.Name == "host" || step.Name == "route" {
-			j.Verdict, j.Status, j.Decider, j.Rule, j.Reason, j.Candidates = access.Denied, 503, step.Object, step.Field, step.Text, nil
+		if status, own := refusedBy(step, tcp); own {
+			j.Verdict, j.Status, j.Decider, j.Rule, j.Reason, j.Candidates = access.Denied, status, step.Object, step.Field, step.Text, nil
 		}
 		return
 	}
+}
+
+// refusedBy returns the status with which the client's own proxy refuses a request at a step, and 0 if it closes the connection. own is
+// false for steps at the workload.
+func refusedBy(s Step, tcp bool) (status int, own bool) {
+	switch {
+	case s.Name != "host" && s.Name != "route":
+		return 0, false
+	case tcp:
+		return 0, true
+	case s.Name == "host":
+		return 502, true
+	}
+	return 503, true
 }
 
 // takesNoTLS reports whether the client insists on mutual TLS of the mesh, and the workload terminates none.
@@ -206,7 +268,7 @@ func (w *workload) speaks(a *Access) *access.TLS {
 	case a.parsed.MutualTLS || a.parsed.From == "":
 		return tls
 	case c.tls == nil:
-		if w.plain {
+		if w.plain || c.past {
 			return nil
 		}
 		return tls

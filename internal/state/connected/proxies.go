@@ -33,6 +33,11 @@ func (t *Rows) defineProxies(db *store.DB) {
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))
 	})
+	t.ProxiesAt = store.NewIndex(t.Proxies, "proxiesAt", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
+		for _, address := range p.Addresses {
+			add(address, omap.Name(id))
+		}
+	})
 	t.RoutersWith = store.NewIndex(t.Proxies, "routersWith", func(id string, p *proxy.Proxy, add func(mesh.Label, omap.Name)) {
 		if p.Role != proxy.Router {
 			return
