@@ -38,6 +38,8 @@ type Kube struct {
 	// Pods are the pods; PodsAt lists them by address, except pods on the network of their node.
 	Pods   store.Table[api.Key, *kube.Pod]
 	PodsAt store.Index[ClusterAddress, api.Key]
+	// PodsOn lists the pods on a node of a cluster.
+	PodsOn store.Index[ClusterNode, api.Key]
 	// UnreadyPods has a row for each pod that is not ready. Rows of Pods do not contain readiness, so that only queries that read it
 	// depend on it.
 	UnreadyPods store.Table[api.Key, bool]
@@ -58,6 +60,9 @@ type Kube struct {
 
 // ClusterAddress is an address of pods in a cluster.
 type ClusterAddress struct{ Cluster, Address string }
+
+// ClusterNode is a node of a cluster, by its name.
+type ClusterNode struct{ Cluster, Node string }
 
 // PodLabels is a set of labels that pods of a namespace have.
 type PodLabels struct {
@@ -111,6 +116,16 @@ func (t *Tables) defineKube(db *store.DB) {
 			}
 		}
 	})
+	k.definePods(db)
+	k.Nodes = store.NewTable[api.Key, *kube.Node](db, "nodes", sameValue[*kube.Node])
+	k.Namespaces = store.NewTable[api.Key, *kube.Namespace](db, "namespaces", sameValue[*kube.Namespace])
+	k.Secrets = store.NewTable[api.Key, *kube.Secret](db, "secrets", sameValue[*kube.Secret])
+	k.Secrets.OmitFromJournal()
+	k.SecretReaders = store.NewTable[connected.Account](db, "secretReaders", same[Permission])
+	k.SecretReaders.OmitFromJournal()
+}
+
+func (k *Kube) definePods(db *store.DB) {
 	k.Pods = store.NewTable[api.Key, *kube.Pod](db, "pods", sameValue[*kube.Pod])
 	k.PodsAt = store.NewIndex(k.Pods, "podsAt", func(key api.Key, p *kube.Pod, add func(ClusterAddress, api.Key)) {
 		if p.HostNetwork || p.Address == "" {
@@ -119,6 +134,11 @@ func (t *Tables) defineKube(db *store.DB) {
 		add(ClusterAddress{key.Cluster, p.Address}, key)
 		for address := range p.MoreAddresses.All() {
 			add(ClusterAddress{key.Cluster, address}, key)
+		}
+	})
+	k.PodsOn = store.NewIndex(k.Pods, "podsOn", func(key api.Key, p *kube.Pod, add func(ClusterNode, api.Key)) {
+		if p.Node != "" {
+			add(ClusterNode{key.Cluster, p.Node}, key)
 		}
 	})
 	k.UnreadyPods = store.NewTable[api.Key, bool](db, "unreadyPods", same[bool])
@@ -131,12 +151,6 @@ func (t *Tables) defineKube(db *store.DB) {
 			add(LabelIn{"", l}, PodLabels{key.Namespace, p.Labels})
 		}
 	})
-	k.Nodes = store.NewTable[api.Key, *kube.Node](db, "nodes", sameValue[*kube.Node])
-	k.Namespaces = store.NewTable[api.Key, *kube.Namespace](db, "namespaces", sameValue[*kube.Namespace])
-	k.Secrets = store.NewTable[api.Key, *kube.Secret](db, "secrets", sameValue[*kube.Secret])
-	k.Secrets.OmitFromJournal()
-	k.SecretReaders = store.NewTable[connected.Account](db, "secretReaders", same[Permission])
-	k.SecretReaders.OmitFromJournal()
 }
 
 func (t *Tables) defineSelections() {

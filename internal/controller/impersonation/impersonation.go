@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/security/identity"
+	"github.com/pilotmesh/pilot/internal/state"
 )
 
 // Rule decides which callers may have certificates of other workloads. It implements ca.Impersonation.
@@ -43,8 +44,8 @@ func (r Rule) Allow(ctx context.Context, caller identity.Caller, id identity.Ide
 			return false
 		}
 		node = own.Node
-		for k, pod := range v.Tables.Kube.Pods.All() {
-			if k.Cluster == r.Cluster && k.Namespace == id.Namespace && pod.ServiceAccount == id.ServiceAccount && pod.Node == node {
+		for k := range v.Tables.Kube.PodsOn.Peek(state.ClusterNode{Cluster: r.Cluster, Node: node}).All() {
+			if pod, ok := v.Tables.Kube.Pods.Peek(k); ok && k.Namespace == id.Namespace && pod.ServiceAccount == id.ServiceAccount {
 				return true
 			}
 		}

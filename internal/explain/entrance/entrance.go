@@ -24,7 +24,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 )
@@ -185,9 +184,10 @@ func (m Mesh) fronts() (list []front) {
 	r := m.Graph.Glance()
 	at := map[gateway.Proxies]int{}
 	var served []gateway.Served
-	for connection, p := range m.Tables.Proxies.All() {
-		c, ok := m.Queries.Class.Get(r, connection)
-		if !ok || p.Role != proxy.Router {
+	for connection := range m.Tables.RoutersWith.Peek(mesh.Label{}).All() {
+		p, _ := m.Tables.Proxies.Peek(string(connection))
+		c, ok := m.Queries.Class.Get(r, string(connection))
+		if !ok || p == nil {
 			continue
 		}
 		k := gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}

@@ -14,7 +14,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
@@ -136,8 +135,8 @@ func (m Mesh) AskIngress(host string) *Ingresses {
 
 // gatewaysWith lists the connected gateways with a value of the label "istio".
 func (m Mesh) gatewaysWith(value string) (list []string) {
-	for _, p := range m.Tables.Proxies.All() {
-		if p.Role == proxy.Router && len(list) < maxListed && mesh.LabelMap(p.Labels)["istio"] == value {
+	for connection := range m.Tables.RoutersWith.Peek(mesh.Label{Name: "istio", Value: value}).All() {
+		if p, ok := m.Tables.Proxies.Peek(string(connection)); ok && len(list) < maxListed {
 			list = append(list, p.Name+"."+p.Namespace)
 		}
 	}

@@ -24,9 +24,9 @@ type Rows struct {
 	Proxies store.Table[string, *proxy.Proxy]
 	// ProxiesIn lists the connected proxies of a namespace, and AllProxies, under the empty key, all of them.
 	ProxiesIn  store.Index[string, omap.Name]
+	AllProxies store.Index[struct{}, omap.Name]
 	// ProxiesAt lists the connected proxies with an IP address.
 	ProxiesAt store.Index[string, omap.Name]
-	AllProxies store.Index[struct{}, omap.Name]
 	// RoutersWith lists the connected gateways by each of their labels, and all of them under the empty label.
 	RoutersWith store.Index[mesh.Label, omap.Name]
 
