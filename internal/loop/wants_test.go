@@ -9,6 +9,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -116,6 +117,58 @@ func TestWants(t *testing.T) {
 	f.eventually("nothing", func(v *View) bool {
 		return v.Tables.Wants.Len() == 0 && v.Graph.Cells()["answer"] == 0 && !hasProblem(`SDS "key"`, "")(v) && !hasProblem(`SDS "other"`, "")(v)
 	})
+}
+
+const secured = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {istio: ingress}
+  servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [shop.example], tls: {mode: SIMPLE, credentialName: cert}}]
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: another, namespace: shop}
+spec:
+  selector: {istio: another}
+  servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [other.example], tls: {mode: SIMPLE, credentialName: cert}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: reviews, namespace: shop}
+spec: {host: reviews, workloadSelector: {matchLabels: {app: web}}, trafficPolicy: {tls: {mode: MUTUAL, credentialName: cert}}}
+`
+
+// TestMissingSecretNamesItsUser: the problem about a Secret that does not exist is at the Gateway that the proxy serves, or at the
+// DestinationRule of its namespace, and at no object that only has the same name for a Secret.
+func TestMissingSecretNamesItsUser(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews + "---" + secured)
+	at := func(name, field string, want api.Key) func(*View) bool {
+		return func(v *View) bool {
+			for _, p := range v.Problems.All() {
+				if p.Field == field && strings.Contains(p.Reason, name) {
+					return p.Object == want
+				}
+			}
+			return false
+		}
+	}
+	for _, one := range []struct {
+		id, metadata, secret string
+		want                 api.Key
+	}{
+		{"router~10.0.0.5~gate-0.shop~shop.svc.cluster.local", `{"LABELS": {"istio": "ingress"}}`, "kubernetes://cert", api.Key{Kind: "Gateway", Namespace: "shop", Name: "web"}},
+		{"router~10.0.0.6~gate-1.shop~shop.svc.cluster.local", `{"LABELS": {"istio": "ingress"}}`, "kubernetes://nobodys", api.Key{}},
+		{"sidecar~10.0.0.7~client-0.shop~shop.svc.cluster.local", `{"LABELS": {"app": "web"}}`, "kubernetes://cert-cacert", api.Key{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"}},
+		{"sidecar~10.0.0.9~ledger-0.bank~bank.svc.cluster.local", "", "kubernetes://cert", api.Key{}},
+	} {
+		c, s := f.attach(one.id, one.metadata)
+		c.Want(resource.Secret, []string{one.secret}, nil)
+		s.got(f, one.secret, false)
+		f.eventually("a problem at "+one.want.String(), at(proxy.NameOf(one.id), fmt.Sprintf("SDS %q", one.secret), one.want))
+	}
 }
 
 // TestInventedNames checks that a proxy has one problem if it asks for many names that do not exist, and that the problem of another proxy

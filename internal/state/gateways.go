@@ -37,6 +37,8 @@ type Gateways struct {
 	BoundDelegates store.Index[api.Key, api.Key]
 	// SecureGateways lists the Gateways with a server with TLS for a host, the oldest first.
 	SecureGateways store.Index[string, AgeKey]
+	// CredentialUsers lists the Gateways with a server that names a credential.
+	CredentialUsers store.Index[string, api.Key]
 	// Routes are the routes for requests that gateways receive.
 	Routes store.Table[api.Key, *GatewayRoutes]
 	// Classes are the IngressClasses, and DefaultClasses lists, under the empty key, the default ones.
@@ -229,6 +231,16 @@ func (t *Tables) defineGateways(db *store.DB) {
 				if !s.Admission.ByClass && server.Kind().IsTLS() {
 					add(host.Name, AgeKey{s.Created, k})
 				}
+			}
+		}
+	})
+	g.CredentialUsers = store.NewIndex(g.Servers, "gatewayCredentialUsers", func(k api.Key, s *GatewayServers, add func(string, api.Key)) {
+		for _, server := range s.Servers {
+			if server.TLS == nil {
+				continue
+			}
+			for _, name := range server.TLS.Credentials {
+				add(name, k)
 			}
 		}
 	})

@@ -116,6 +116,8 @@ type Tables struct {
 	DestinationRules store.Table[api.Key, *DestinationRule]
 	// SelectingPolicies lists the DestinationRules of a namespace that have a workload selector, oldest first.
 	SelectingPolicies store.Index[string, AgeKey]
+	// CredentialUsers lists the DestinationRules that name a credential.
+	CredentialUsers store.Index[string, api.Key]
 	// SiteLabels lists, under the empty key, the labels in the failover priorities of DestinationRules.
 	SiteLabels store.Index[struct{}, omap.Name]
 	// Sidecars are the Sidecar objects.
@@ -281,6 +283,13 @@ func (t *Tables) defineRules(db *store.DB) {
 	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, AgeKey)) {
 		if len(d.Selector) > 0 {
 			add(k.Namespace, AgeKey{d.Created, k})
+		}
+	})
+	t.CredentialUsers = store.NewIndex(t.DestinationRules, "credentialUsers", func(k api.Key, d *DestinationRule, add func(string, api.Key)) {
+		for b := range blocks(d.Spec) {
+			if name := b.GetTls().GetCredentialName(); name != "" {
+				add(name, k)
+			}
 		}
 	})
 	t.SiteLabels = store.NewIndex(t.DestinationRules, "siteLabels", func(_ api.Key, d *DestinationRule, add func(struct{}, omap.Name)) {

@@ -45,28 +45,32 @@ func (k askerTrouble) kind() (n byte) {
 	return n
 }
 
-// troubled is a resource with which a proxy has trouble, and the reason in the problem about it.
-type troubled struct{ resource, reason string }
+// troubled is a resource with which a proxy has trouble, the reason in the problem about it, and the object that names it, if that is known.
+type troubled struct {
+	resource, reason string
+	object           api.Key
+}
 
-// Compare orders by resource, then by reason.
+// Compare orders by resource, then by reason, then by object.
 func (t troubled) Compare(o troubled) int {
-	return cmp.Or(strings.Compare(t.resource, o.resource), strings.Compare(t.reason, o.reason))
+	return cmp.Or(strings.Compare(t.resource, o.resource), strings.Compare(t.reason, o.reason), t.object.Compare(o.object))
 }
 
 // AppendTo appends an unambiguous encoding.
 func (t troubled) AppendTo(b []byte) []byte {
-	return append(append(append(b, t.resource...), 0), t.reason...)
+	return t.object.AppendTo(append(append(append(append(b, t.resource...), 0), t.reason...), 0))
 }
 
 // trouble is what a proxy has with a resource.
 type trouble struct {
 	askerTrouble
 	resource, reason string
+	object           api.Key
 }
 
 // OutputName implements query.Output.
 func (t trouble) OutputName() string {
-	return string(t.askerTrouble.AppendTo([]byte(t.resource+"\x00"))) + t.reason
+	return string(t.object.AppendTo(append(t.askerTrouble.AppendTo([]byte(t.resource+"\x00")), 0))) + t.reason
 }
 
 // ContentHash implements omap.Value.
@@ -83,7 +87,7 @@ func (k askerTrouble) problems(with omap.Map[troubled, omap.Unit]) (list []api.P
 	}
 	if with.Len() <= maxApart {
 		for t := range with.All() {
-			list = append(list, api.Problem{Severity: api.Warning, Code: code, Field: fmt.Sprintf("%v %q", typ, t.resource), Reason: t.reason})
+			list = append(list, api.Problem{Object: t.object, Severity: api.Warning, Code: code, Field: fmt.Sprintf("%v %q", typ, t.resource), Reason: t.reason})
 		}
 		return list
 	}

@@ -66,7 +66,7 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		query.Define(g, "trouble", slices.Equal[[]trouble], q.troublesOf),
 		func(_ All, k connected.ResourceKey) connected.ResourceKey { return k })
 	by := query.GroupBy(g, "troublesBy", troubles, func(t trouble, add func(askerTrouble, troubled)) {
-		add(t.askerTrouble, troubled{t.resource, t.reason})
+		add(t.askerTrouble, troubled{t.resource, t.reason, t.object})
 	})
 	q.missing = query.Each(g, "missingAll",
 		func(r *query.Reader, all All) omap.Map[askerTrouble, omap.Unit] { return by.Keys(r, all) },
@@ -89,9 +89,10 @@ func (q *Queries) ask(r *query.Reader, provider Provider, p *proxy.Proxy, k conn
 	return provider.Find(r, p, envoy.CredentialSecret(credential), k.Name)
 }
 
-// unservedProxies are proxies that request one resource and have the same trouble with it.
+// unservedProxies are proxies that request one resource because of the same object, and have the same trouble with it.
 type unservedProxies struct {
 	first  connected.Want
+	user   api.Key // the object that names the resource, if that is known
 	answer Answer
 	count  int
 }
@@ -100,15 +101,15 @@ type unservedProxies struct {
 const maxReasons = 5
 
 // addUnserved adds a proxy to the proxies with the same trouble.
-func addUnserved(list []unservedProxies, row connected.Want, a Answer) []unservedProxies {
+func addUnserved(list []unservedProxies, user api.Key, row connected.Want, a Answer) []unservedProxies {
 	at := slices.IndexFunc(list, func(w unservedProxies) bool {
-		return w.answer.Denied == a.Denied && w.answer.Reason == a.Reason && (w.answer.Resource == nil) == (a.Resource == nil)
+		return w.user == user && w.answer.Denied == a.Denied && w.answer.Reason == a.Reason && (w.answer.Resource == nil) == (a.Resource == nil)
 	})
 	switch {
 	case at >= 0:
 		list[at].count++
 	case len(list) < maxReasons:
-		list = append(list, unservedProxies{row, a, 1})
+		list = append(list, unservedProxies{row, user, a, 1})
 	}
 	return list
 }
@@ -126,17 +127,40 @@ func (q *Queries) troublesOf(r *query.Reader, k connected.ResourceKey) (list []t
 		switch a, known := q.Answers.Get(r, key); {
 		case known && a.Unexpected:
 		case known && a.Resource == nil:
-			missing = addUnserved(missing, row, a)
+			missing = addUnserved(missing, q.credentialUser(r, string(connection), k), row, a)
 		case known && row.Refused != "":
-			rejected = addUnserved(rejected, row, a)
+			rejected = addUnserved(rejected, q.credentialUser(r, string(connection), k), row, a)
 		}
 	}
 	for i, w := range append(missing, rejected...) {
 		list = append(list, trouble{
-			askerTrouble{w.first.Proxy, k.Type, i >= len(missing), w.answer.Denied}, k.Name, w.reason(resource.Type(k.Type), asked > maxUnserved),
+			askerTrouble{w.first.Proxy, k.Type, i >= len(missing), w.answer.Denied}, k.Name, w.reason(resource.Type(k.Type), asked > maxUnserved), w.user,
 		})
 	}
 	return list, len(list) > 0
+}
+
+// credentialUser returns the first Gateway that a proxy serves, or else the first DestinationRule of its namespace, that names the Secret
+// of a resource; zero if there is none, or if the resource is no Secret.
+func (q *Queries) credentialUser(r *query.Reader, connection string, k connected.ResourceKey) api.Key {
+	name, ok := strings.CutPrefix(k.Name, envoy.SecretScheme)
+	if !ok || resource.Type(k.Type) != resource.Secret {
+		return api.Key{}
+	}
+	c, _ := q.Class.Get(r, connection)
+	for _, credential := range []string{name, strings.TrimSuffix(name, envoy.RootsSuffix)} {
+		for user := range q.tables.Gateways.CredentialUsers.Group(r, credential).All() {
+			if c.Gateways.Has(user) {
+				return user
+			}
+		}
+		for user := range q.tables.CredentialUsers.Group(r, credential).All() {
+			if user.Namespace == c.Namespace {
+				return user
+			}
+		}
+	}
+	return api.Key{}
 }
 
 // reason says which proxies have what trouble. more means that there are proxies that were not looked at.
