@@ -48,6 +48,11 @@ type Tour struct {
 	// Questions are what pilotctl, the program at Pilotctl, can be asked about the bookstore.
 	Questions []Question
 	Pilotctl  string
+	// First and Steps are the weights before the edits, and those of each edit; the usual ones if there are no steps. Weigh puts weights into routes;
+	// Weights.In if it is nil.
+	First Weights
+	Steps []Weights
+	Weigh func(routes string, w Weights) string
 
 	load   *testbed.Load
 	failed int
@@ -157,16 +162,20 @@ func (w Weights) In(routes string) string {
 
 // Go edits the weights step by step while requests run, and prints a row for each.
 func (t *Tour) Go(ctx context.Context) error {
+	first, steps := t.First, t.Steps
+	if len(steps) == 0 {
+		first, steps = Weights{100}, []Weights{{90, 10}, {50, 50}, {0, 50, 50}, {0, 0, 100}, {34, 33, 33}}
+	}
 	t.header(t.What)
-	if err := t.observe(ctx, Weights{100}, ""); err != nil {
+	if err := t.Observe(ctx, first, ""); err != nil {
 		return err
 	}
-	for _, w := range []Weights{{90, 10}, {50, 50}, {0, 50, 50}, {0, 0, 100}, {34, 33, 33}} {
+	for _, w := range steps {
 		settled, err := t.change(ctx, w)
 		if err != nil {
 			return err
 		}
-		if err := t.observe(ctx, w, acknowledged(settled)); err != nil {
+		if err := t.Observe(ctx, w, acknowledged(settled)); err != nil {
 			return err
 		}
 	}
@@ -181,7 +190,11 @@ func (t *Tour) change(ctx context.Context, w Weights) (testbed.Settled, error) {
 	if err != nil {
 		return testbed.Settled{}, err
 	}
-	at, err := t.Edit(ctx, w.In(routes))
+	weigh := t.Weigh
+	if weigh == nil {
+		weigh = func(routes string, w Weights) string { return w.In(routes) }
+	}
+	at, err := t.Edit(ctx, weigh(routes, w))
 	if err != nil {
 		return testbed.Settled{}, err
 	}
@@ -192,8 +205,8 @@ func acknowledged(x testbed.Settled) string {
 	return fmt.Sprintf("%.1f ms, by %d of %d proxies", float64(x.Took.Microseconds())/1000, x.Told, x.Proxies)
 }
 
-// observe counts answers for a while, shows them as they come, and compares them with the weights.
-func (t *Tour) observe(ctx context.Context, w Weights, took string) error {
+// Observe counts answers for a while, shows them as they come, and compares them with the weights.
+func (t *Tour) Observe(ctx context.Context, w Weights, took string) error {
 	t.count(t.load.Take()) // answers before the edit was acknowledged belong to no row
 	all := testbed.Tally{Answers: map[string]int{}}
 	for range 10 {
