@@ -106,14 +106,18 @@ func (r *reader) get(ctx context.Context, path string, index uint64, wait time.D
 		q.Set("wait", strconv.FormatInt(wait.Milliseconds(), 10)+"ms")
 		timeout += wait + wait/8 // the server adds up to a sixteenth
 	}
-	if r.entry.ConsulServiceTag != "" && path != catalog {
+	switch {
+	case path == checksPath:
+		q.Set("filter", noChecks)
+	case r.entry.ConsulServiceTag != "" && path != catalog:
 		q.Set("tag", r.entry.ConsulServiceTag)
 	}
 	a, err := r.client.Get(ctx, timeout, path, q, nil)
 	if err != nil {
 		return answer{}, err
 	}
-	if a.Header.Get("X-Consul-KnownLeader") == "false" {
+	// An answer of the streaming backend never says that there is a leader; without one, that backend answers with an error.
+	if a.Header.Get("X-Consul-KnownLeader") == "false" && a.Header.Get("X-Consul-Query-Backend") != "streaming" {
 		return answer{}, fmt.Errorf("%s: the server knows no leader, so that its answer may be old", path)
 	}
 	out := answer{body: a.Body, filtered: a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"}
@@ -435,8 +439,11 @@ func (f *following) followCatalog(ctx context.Context, is names) {
 	}
 }
 
-// checksPath lists no checks, but its index grows when any check changes.
-const checksPath = "/v1/health/state/any"
+// checksPath lists the checks of all services, and noChecks lets the server leave all of them out. The index grows when any check changes.
+const (
+	checksPath = "/v1/health/state/any"
+	noChecks   = `Node == ""`
+)
 
 // followChecks notices changes of the health of any service.
 func (f *following) followChecks(ctx context.Context) {

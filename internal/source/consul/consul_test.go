@@ -173,6 +173,23 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestStreaming: answers of the streaming backend, which never names a leader, are changes and no loss of sight.
+func TestStreaming(t *testing.T) {
+	f := newFake(t)
+	f.services["web"] = "192.0.2.1"
+	h := f.follow(nil)
+	if got := f.next(h, ""); got != "list web 192.0.2.1 true" {
+		t.Fatal(got)
+	}
+	f.change(func() {
+		f.header = map[string]string{"X-Consul-KnownLeader": "false", "X-Consul-Query-Backend": "streaming"}
+		f.index, f.services["web"] = 11, "192.0.2.2"
+	})
+	if got := f.next(h, ""); got != "change web 192.0.2.2" {
+		t.Fatal(got)
+	}
+}
+
 // TestLossOfSight: a doubtful answer is no change: the reader reports an error or lists again, and says if the list is not sure.
 func TestLossOfSight(t *testing.T) {
 	for _, test := range []struct {

@@ -48,7 +48,7 @@ type Tour struct {
 	// Questions are what pilotctl, the program at Pilotctl, can be asked about the bookstore.
 	Questions []Question
 	Pilotctl  string
-	// First and Steps are the weights before the edits, and those of each edit; the usual ones if there are no steps. Weigh puts weights into routes;
+	// First and Steps are the weights before the edits, and the weights of each edit; the usual ones if there are no steps. Weigh puts weights into routes;
 	// Weights.In if it is nil.
 	First Weights
 	Steps []Weights
@@ -123,24 +123,53 @@ func (t *Tour) Stop() {
 
 // Visit asks for the shop's page, and says which reviews are in it.
 func Visit(ctx context.Context, client *http.Client, shop string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+shop+"/", http.NoBody)
+	servers, err := Page(ctx, client, shop)
 	if err != nil {
 		return "", err
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("the shop answered %s", resp.Status)
-	}
-	for _, by := range resp.Header.Values("Served-By") {
+	for _, by := range servers {
 		if version, ok := strings.CutPrefix(by, "reviews-"); ok {
 			return version, nil
 		}
 	}
 	return "", errors.New("no reviews on the page")
+}
+
+// Page asks for the shop's page, and returns who took part in it.
+func Page(ctx context.Context, client *http.Client, shop string) (servers []string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+shop+"/", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the shop answered %s", resp.Status)
+	}
+	return resp.Header.Values("Served-By"), nil
+}
+
+// Failures is how many requests of customers have failed so far, and the error of the first one.
+func (t *Tour) Failures() (n int, first error) {
+	t.count(t.load.Take())
+	return t.failed, t.first
+}
+
+// Sell waits until customers have got so many pages from now on, and returns how many they got.
+func (t *Tour) Sell(ctx context.Context, pages int) (n int, err error) {
+	t.count(t.load.Take())
+	err = testbed.Until(ctx, "customers to be served", func(context.Context) error {
+		x := t.load.Take()
+		t.count(x)
+		if n += x.Total() - x.Failures; n < pages {
+			return fmt.Errorf("%d have been", n)
+		}
+		return nil
+	})
+	return n, err
 }
 
 // Weights are the weights of the versions, in percent.
