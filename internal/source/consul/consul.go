@@ -3,9 +3,9 @@
 // Invariants:
 //   - After an error, or when an index falls, all is listed again from the beginning. A server without a leader is not read.
 //   - A list that the rights of the token have shortened is reported as incomplete.
-//   - There are at most maxWatches blocking queries for services. If there are more services, all of them are read again after a change.
+//   - There are at most maxWatches blocking queries for services. If there are more services, bulk.go finds out which of them have changed.
 //
-// Goroutines: one per blocking query. Run waits for them.
+// Goroutines: one per blocking query, and one that reads all services again. Run waits for them.
 package consul
 
 import (
@@ -169,10 +169,17 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 		cancel()
 		return err
 	}
-	f := &following{reader: r, to: to, cancel: cancel, updates: make(chan update), failed: make(chan error, 1), catalog: make(chan names), watched: map[string]*watch{}}
+	f := newFollowing(r, to, cancel)
 	defer f.running.Wait()
 	defer cancel()
-	read, err := f.readAll(ctx, known.list)
+	f.bulk = len(known.list) > maxWatches
+	var seen checks
+	if f.bulk { // before the services, so that what changes meanwhile is noticed
+		if seen, err = r.checks(ctx); err != nil {
+			return err
+		}
+	}
+	read, err := f.readAll(ctx, known.list, parallel)
 	if err != nil {
 		return err
 	}
@@ -180,16 +187,18 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 	for _, u := range read {
 		all[u.name] = u.service
 		known.unsure = known.unsure || u.filtered
+		f.pass(u)
 	}
 	to.List(all, !known.unsure)
 	pause.Reset()
-	f.known, f.bulk = known, len(known.list) > maxWatches
+	f.known = known
 	for _, u := range read {
 		f.watch(ctx, u)
 	}
 	f.running.Go(func() { f.followCatalog(ctx, known) })
 	if f.bulk {
-		f.running.Go(func() { f.followChecks(ctx) })
+		f.running.Go(func() { f.followChecks(ctx, seen) })
+		f.running.Go(func() { f.sweep(ctx) })
 	}
 	return f.serve(ctx)
 }
@@ -202,8 +211,7 @@ type update struct {
 	filtered bool
 	// none is set if the server shows no instance. The catalog does not list a service without instances, so that it decides: rights that got lost look the same.
 	none bool
-	// again is set if all services must be read again.
-	again bool
+	sum  uint64 // of the answer
 }
 
 // watch is the blocking query for one service.
@@ -215,15 +223,55 @@ type following struct {
 	to      registries.Listener
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	updates chan update
+	updates chan []update
 	catalog chan names
 	failed  chan error
+	sweeps  chan []string // names of services to read again
+
+	mu     sync.Mutex
+	passed map[string]version // what was passed on, by service
 
 	// The rest belongs to the goroutine of serve.
 
 	known   names
 	watched map[string]*watch
 	bulk    bool
+}
+
+func newFollowing(r *reader, to registries.Listener, cancel context.CancelFunc) *following {
+	return &following{
+		reader: r, to: to, cancel: cancel, updates: make(chan []update), failed: make(chan error, 1), catalog: make(chan names), sweeps: make(chan []string, 1),
+		watched: map[string]*watch{}, passed: map[string]version{},
+	}
+}
+
+// version identifies an answer about a service.
+type version struct{ index, sum uint64 }
+
+// pass notes that an update is passed on. It reports false if a newer one was before.
+func (f *following) pass(u update) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if u.index < f.passed[u.name].index {
+		return false
+	}
+	f.passed[u.name] = version{u.index, u.sum}
+	return true
+}
+
+// same reports whether an answer is the one that was passed on.
+func (f *following) same(name string, sum uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, ok := f.passed[name]
+	return ok && was.sum == sum
+}
+
+// forget notes that a service is gone.
+func (f *following) forget(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.passed, name)
 }
 
 // fail ends the session.
@@ -238,7 +286,6 @@ func (f *following) fail(err error) {
 func (f *following) serve(ctx context.Context) error {
 	for {
 		some := registries.Services{}
-		again := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -248,21 +295,15 @@ func (f *following) serve(ctx context.Context) error {
 			if err := f.changeNames(ctx, is, some); err != nil {
 				return err
 			}
-			again = f.bulk
-		case u := <-f.updates:
-			again = f.take(u, some)
+		case list := <-f.updates:
+			f.take(list, some)
 		}
-		for more := true; more && !again; { // updates that wait already are one change
+		for more := true; more; { // updates that wait already are one change
 			select {
-			case u := <-f.updates:
-				again = f.take(u, some)
+			case list := <-f.updates:
+				f.take(list, some)
 			default:
 				more = false
-			}
-		}
-		if again {
-			if err := f.sweep(ctx, some); err != nil {
-				return err
 			}
 		}
 		if len(some) > 0 {
@@ -271,15 +312,14 @@ func (f *following) serve(ctx context.Context) error {
 	}
 }
 
-// take adds an update to a change. It reports whether all services must be read again.
-func (f *following) take(u update, some registries.Services) (again bool) {
-	if u.again {
-		return true
+// take adds updates to a change.
+func (f *following) take(list []update, some registries.Services) {
+	for _, u := range list {
+		_, listed := slices.BinarySearch(f.known.list, u.name)
+		if listed && !u.none && f.pass(u) {
+			some[u.name] = u.service
+		}
 	}
-	if f.watched[u.name] != nil && !u.none {
-		some[u.name] = u.service
-	}
-	return false
 }
 
 // changeNames takes another list of names: services that are new are read, and others are gone.
@@ -293,13 +333,17 @@ func (f *following) changeNames(ctx context.Context, is names, some registries.S
 			w.stop()
 			delete(f.watched, name)
 		}
+		f.forget(name)
 		some[name] = nil
 	}
 	f.known = is
 	if f.bulk != (len(is.list) > maxWatches) {
 		return errShown
 	}
-	read, err := f.readAll(ctx, added)
+	if f.bulk {
+		f.wantSweep(is.list)
+	}
+	read, err := f.readAll(ctx, added, parallel)
 	if err != nil {
 		return err
 	}
@@ -308,6 +352,7 @@ func (f *following) changeNames(ctx context.Context, is names, some registries.S
 			return errShown
 		}
 		some[u.name] = u.service
+		f.pass(u)
 		f.watch(ctx, u)
 	}
 	return nil
@@ -323,23 +368,9 @@ func removed(was, is []string) (names []string) {
 	return names
 }
 
-// sweep reads all services again.
-func (f *following) sweep(ctx context.Context, some registries.Services) error {
-	read, err := f.readAll(ctx, f.known.list)
-	for _, u := range read {
-		if u.filtered {
-			return errShown
-		}
-		if !u.none {
-			some[u.name] = u.service
-		}
-	}
-	return err
-}
-
-// readAll reads services, some at a time.
-func (f *following) readAll(ctx context.Context, list []string) ([]update, error) {
-	out, errs := make([]update, len(list)), make([]error, min(parallel, len(list)))
+// readAll reads services, so many at a time.
+func (f *following) readAll(ctx context.Context, list []string, workers int) ([]update, error) {
+	out, errs := make([]update, len(list)), make([]error, min(workers, len(list)))
 	next := make(chan int, len(list))
 	for i := range list {
 		next <- i
@@ -370,7 +401,7 @@ func (f *following) read(ctx context.Context, name string) (update, error) {
 func (f *following) decode(name string, a answer) (update, error) {
 	s, err := decode(name, a.body, f.entry.ConsulOnlyPassing)
 	none := f.entry.ConsulServiceTag == "" && slices.Contains([]string{"[]", "null"}, string(bytes.TrimSpace(a.body)))
-	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none}, err
+	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none, sum: sum(string(a.body))}, err
 }
 
 // watch starts the blocking query for a service.
@@ -403,7 +434,7 @@ func (f *following) watch(ctx context.Context, from update) {
 			select {
 			case <-ctx.Done():
 				return
-			case f.updates <- u:
+			case f.updates <- []update{u}:
 			}
 		}
 	})
@@ -435,34 +466,6 @@ func (f *following) followCatalog(ctx context.Context, is names) {
 		case <-ctx.Done():
 			return
 		case f.catalog <- is:
-		}
-	}
-}
-
-// checksPath lists the checks of all services, and noChecks lets the server leave all of them out. The index grows when any check changes.
-const (
-	checksPath = "/v1/health/state/any"
-	noChecks   = `Node == ""`
-)
-
-// followChecks notices changes of the health of any service.
-func (f *following) followChecks(ctx context.Context) {
-	for index := uint64(0); ; {
-		a, err := f.follow(ctx, checksPath, index, f.entry.ConsulWait)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			f.fail(err)
-			return
-		case a.index == index:
-			continue
-		}
-		index = a.index
-		select {
-		case <-ctx.Done():
-			return
-		case f.updates <- update{again: true}:
 		}
 	}
 }

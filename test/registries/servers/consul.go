@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,17 +94,20 @@ type Instance struct {
 
 func (i Instance) id() string { return i.Service + "-" + i.Node }
 
+// nodeAddress is the address of all nodes. Instances have addresses of their own.
+const nodeAddress = "192.0.2.200"
+
+func (i Instance) service() map[string]any {
+	return map[string]any{"ID": i.id(), "Service": i.Service, "Address": i.Address, "Port": i.Port, "Meta": i.Meta}
+}
+
+func (i Instance) check() map[string]any {
+	return map[string]any{"Node": i.Node, "CheckID": "service:" + i.id(), "Name": "check", "ServiceID": i.id(), "Status": cmp.Or(i.Status, "passing")}
+}
+
 // Register registers an instance with one check.
 func (c *Consul) Register(ctx context.Context, i Instance) error {
-	status := i.Status
-	if status == "" {
-		status = "passing"
-	}
-	_, err := c.Call(ctx, http.MethodPut, "/v1/catalog/register", map[string]any{
-		"Node": i.Node, "Address": "192.0.2.200",
-		"Service": map[string]any{"ID": i.id(), "Service": i.Service, "Address": i.Address, "Port": i.Port, "Meta": i.Meta},
-		"Check":   map[string]any{"Node": i.Node, "CheckID": "service:" + i.id(), "Name": "check", "ServiceID": i.id(), "Status": status},
-	})
+	_, err := c.Call(ctx, http.MethodPut, "/v1/catalog/register", map[string]any{"Node": i.Node, "Address": nodeAddress, "Service": i.service(), "Check": i.check()})
 	return err
 }
 
