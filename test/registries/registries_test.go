@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,6 +91,17 @@ func newConsul(t *testing.T) *server {
 func (s *server) register(node, service, address string, port int, status string) {
 	s.Helper()
 	if err := s.consul.Register(s.Context(), servers.Instance{Node: node, Service: service, Address: address, Port: port, Status: status}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// check sets a check of a node.
+func (s *server) check(node, status string) {
+	s.Helper()
+	_, err := s.consul.Call(s.Context(), http.MethodPut, "/v1/catalog/register", map[string]any{
+		"Node": node, "Address": "192.0.2.200", "SkipNodeUpdate": true, "Check": map[string]any{"Node": node, "CheckID": "node", "Name": "node", "Status": status},
+	})
+	if err != nil {
 		s.Fatal(err)
 	}
 }
@@ -195,7 +207,7 @@ func TestConsul(t *testing.T) {
 	b.want(registry.Stale, all...)
 	s.start()
 	s.register("n4", "web", "192.0.2.4", 8080, "passing")
-	b.want(registry.Held, all[0], all[1], "web.service.consul:8080 TCP 192.0.2.4:8080 192.0.2.1:8080 192.0.2.2:8080")
+	b.want(registry.Held, all[0], all[1], "web.service.consul:8080 TCP 192.0.2.1:8080 192.0.2.2:8080 192.0.2.4:8080")
 	s.register("n1", "web", "192.0.2.1", 8080, "passing")
 	s.register("n2", "web", "192.0.2.2", 8080, "passing")
 	s.register("n1", "db", "192.0.2.1", 5432, "passing")
@@ -207,7 +219,8 @@ func TestConsul(t *testing.T) {
 	b.want(registry.Synced, all[0], "web.service.consul:8080 TCP 192.0.2.2:8080 192.0.2.4:8080")
 }
 
-// TestManyConsulServices: more services than there are blocking queries are followed, too.
+// TestManyConsulServices: more services than there are blocking queries are followed, too: checks of services and of nodes, and changes that no check
+// shows.
 func TestManyConsulServices(t *testing.T) {
 	s := newConsul(t)
 	const services = 200
@@ -224,4 +237,17 @@ func TestManyConsulServices(t *testing.T) {
 	s.register("n2", "s001", "192.0.2.2", 1001, "passing")
 	lines[1] += " 192.0.2.2:1001"
 	b.want(registry.Synced, lines...)
+	s.register("n2", "s001", "192.0.2.3", 1001, "passing") // its check stays as it is
+	lines[1] = strings.ReplaceAll(lines[1], "192.0.2.2", "192.0.2.3")
+	b.want(registry.Synced, lines...)
+	s.check("n2", "critical")
+	lines[1] = strings.ReplaceAll(lines[1], " 192.0.2.3:1001", "")
+	b.want(registry.Synced, lines...)
+	if err := s.consul.Deregister(t.Context(), servers.Instance{Node: "n1", Service: "s002"}); err != nil {
+		t.Fatal(err)
+	}
+	lines = slices.Delete(lines, 2, 3)
+	b.want(registry.Synced, lines...)
+	s.register("n3", "s002", "192.0.2.4", 1002, "passing")
+	b.want(registry.Synced, slices.Insert(lines, 2, "s002.service.consul:1002 TCP 192.0.2.4:1002")...)
 }

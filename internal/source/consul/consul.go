@@ -86,6 +86,7 @@ type answer struct {
 	body     []byte
 	index    uint64
 	filtered bool
+	streamed bool // by the streaming backend, which names no leader and does not say that it has filtered its answer
 }
 
 // get sends a query. With an index it blocks until something changes, for at most wait.
@@ -107,7 +108,7 @@ func (r *reader) get(ctx context.Context, path string, index uint64, wait time.D
 		timeout += wait + wait/8 // the server adds up to a sixteenth
 	}
 	switch {
-	case path == checksPath:
+	case path == checksPath && index > 0: // only its end is of interest
 		q.Set("filter", noChecks)
 	case r.entry.ConsulServiceTag != "" && path != catalog:
 		q.Set("tag", r.entry.ConsulServiceTag)
@@ -116,11 +117,11 @@ func (r *reader) get(ctx context.Context, path string, index uint64, wait time.D
 	if err != nil {
 		return answer{}, err
 	}
-	// An answer of the streaming backend never says that there is a leader; without one, that backend answers with an error.
-	if a.Header.Get("X-Consul-KnownLeader") == "false" && a.Header.Get("X-Consul-Query-Backend") != "streaming" {
+	streamed := a.Header.Get("X-Consul-Query-Backend") == "streaming"
+	if a.Header.Get("X-Consul-KnownLeader") == "false" && !streamed {
 		return answer{}, fmt.Errorf("%s: the server knows no leader, so that its answer may be old", path)
 	}
-	out := answer{body: a.Body, filtered: a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"}
+	out := answer{body: a.Body, streamed: streamed, filtered: a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"}
 	out.index, _ = strconv.ParseUint(a.Header.Get("X-Consul-Index"), 10, 64)
 	return out, nil
 }
@@ -412,14 +413,18 @@ func (f *following) watch(ctx context.Context, from update) {
 	ctx, stop := context.WithCancel(ctx)
 	f.watched[from.name] = &watch{stop}
 	f.running.Go(func() {
+		last := from.service
 		for index := from.index; ; {
 			a, err := f.follow(ctx, healthPath(from.name), index, f.entry.ConsulWait)
 			var u update
-			if err == nil && a.filtered {
-				err = errShown
-			}
 			if err == nil {
 				u, err = f.decode(from.name, a)
+			}
+			if err == nil && a.streamed && len(gone(last, u.service)) > 0 {
+				u, err = f.read(ctx, from.name) // which says whether rights hide an instance
+			}
+			if err == nil && u.filtered {
+				err = errShown
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -430,7 +435,7 @@ func (f *following) watch(ctx context.Context, from update) {
 			case a.index == index:
 				continue
 			}
-			index = a.index
+			index, last = a.index, u.service
 			select {
 			case <-ctx.Done():
 				return
@@ -438,6 +443,16 @@ func (f *following) watch(ctx context.Context, from update) {
 			}
 		}
 	})
+}
+
+// gone returns the IDs of instances that are in one version of a service and not in another.
+func gone(was, is *registries.Service) (ids []string) {
+	for _, in := range was.Instances {
+		if !slices.ContainsFunc(is.Instances, func(o registries.Instance) bool { return o.ID == in.ID }) {
+			ids = append(ids, in.ID)
+		}
+	}
+	return ids
 }
 
 // followCatalog follows the list of names.
