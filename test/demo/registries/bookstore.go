@@ -51,7 +51,7 @@ func (s *stage) Shop() string {
 	return net.JoinHostPort(shop().Address, strconv.Itoa(shop().Port+s.Offset))
 }
 
-// Routes implements tour.Bookstore: what is edited is the registries file.
+// Routes implements tour.Bookstore: users edit the registries file.
 func (s *stage) Routes() (string, error) {
 	text, err := os.ReadFile(filepath.Join(s.Dir, file))
 	return string(text), err

@@ -24,7 +24,7 @@ const file = "registries.yaml"
 // sessionTimeout is how long ZooKeeper keeps the nodes of an instance that is silent.
 const sessionTimeout = 2 * time.Second
 
-// The workloads. Those that call others have a sidecar at their address, and the applications of all others listen there themselves.
+// The workloads. One that calls others has a sidecar at its address; without a sidecar, the application listens there itself.
 func shop() local.Workload {
 	return local.Workload{Service: "shop", Version: "v1", Address: "127.1.0.1", Port: 9011, Calls: "catalog=catalog.service.consul:9021,reviews:9030"}
 }
