@@ -251,3 +251,24 @@ func TestManyConsulServices(t *testing.T) {
 	s.register("n3", "s002", "192.0.2.4", 1002, "passing")
 	b.want(registry.Synced, slices.Insert(lines, 2, "s002.service.consul:1002 TCP 192.0.2.4:1002")...)
 }
+
+// TestFewerConsulServices: when most of many services leave a healthy server, they are gone, and the rest is followed one by one again.
+func TestFewerConsulServices(t *testing.T) {
+	s := newConsul(t)
+	var list []servers.Instance
+	for i := range 200 {
+		list = append(list, servers.Instance{Node: "n1", Service: fmt.Sprintf("s%03d", i), Address: "192.0.2.1", Port: 1000})
+	}
+	if err := s.consul.RegisterAll(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	s.register("n2", "web", "192.0.2.2", 80, "passing")
+	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:%d"], protection: {hold: 1h}}`, s.Port))
+	until(t, "all services", func() bool { return strings.Count(b.show(), "\n") == 200 })
+	if err := s.consul.Deregister(t.Context(), servers.Instance{Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.want(registry.Synced, "web.service.consul:80 TCP 192.0.2.2:80")
+	s.register("n2", "web", "192.0.2.3", 80, "passing")
+	b.want(registry.Synced, "web.service.consul:80 TCP 192.0.2.3:80")
+}

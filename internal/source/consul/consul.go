@@ -29,6 +29,8 @@ import (
 const (
 	// maxWatches bounds the blocking queries: a server allows 200 connections of a client unless configured otherwise.
 	maxWatches = 150
+	// fewWatches is the number of services below which there are blocking queries for services again.
+	fewWatches = 100
 	// parallel is how many services are read at once.
 	parallel = 32
 	// catalogWait is the longest wait of the query for names. A server that lost its data answers a query with a higher index only after it.
@@ -42,6 +44,9 @@ var errFell = errors.New("the index of the server fell: it has lost its data, or
 
 // errShown is why all is listed again: the rights of the token have changed.
 var errShown = errors.New("the server shows other services than before without a change of them: the rights of the token have changed")
+
+// errMode is why all is listed again: from now on, services are followed in another way. It is no loss of sight: what has changed was passed on.
+var errMode = errors.New("so many services are followed in another way")
 
 // reader reads one Consul.
 type reader struct {
@@ -68,7 +73,7 @@ func (r *reader) Run(ctx context.Context, to registries.Listener) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errFell), errors.Is(err, errShown):
+		case errors.Is(err, errFell), errors.Is(err, errShown), errors.Is(err, errMode):
 			r.log.Info("consul is listed again", "reason", err)
 		case registries.IsRefusal(err):
 			to.Refused(err)
@@ -338,8 +343,9 @@ func (f *following) changeNames(ctx context.Context, is names, some registries.S
 		some[name] = nil
 	}
 	f.known = is
-	if f.bulk != (len(is.list) > maxWatches) {
-		return errShown
+	if !f.bulk && len(is.list) > maxWatches || f.bulk && len(is.list) < fewWatches {
+		f.to.Change(some)
+		return errMode
 	}
 	if f.bulk {
 		f.wantSweep(is.list)
