@@ -80,3 +80,25 @@ func TestExpiredProvider(t *testing.T) {
 	conn.Close()
 	b.want(registry.Synced, "")
 }
+
+// TestWipedZooKeeper: what a server without its data does not list is held, and what is new there is in force.
+func TestWipedZooKeeper(t *testing.T) {
+	s := newZooKeeper(t)
+	b := newBed(t, fmt.Sprintf(`{type: zookeeper, addresses: ["127.0.0.1:%d"], zkSessionTimeout: 2s, protection: {hold: 1h}}`, s.Port))
+	conn := s.connect()
+	put(t, conn, provider("dubbo://192.0.2.1:20880/com.acme.Greeter"), "", 0)
+	put(t, conn, provider("dubbo://192.0.2.2:20880/com.acme.Greeter"), "", 0)
+	put(t, conn, "/dubbo/metadata/app/r1", `{"services":{"g/com.acme.Orders:1.0:tri":{"name":"com.acme.Orders","group":"g","version":"1.0","protocol":"tri","port":50051}}}`, 0)
+	put(t, conn, "/services/app/192.0.2.7:50051", `{"address":"192.0.2.7","port":50051,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":50051,\"protocol\":\"tri\"}]",`+
+		`"dubbo.metadata.revision":"r1","dubbo.metadata.storage-type":"remote"}}}`, 0)
+	app, orders := "app.services.zookeeper:50051 HTTP2 192.0.2.7:50051", "com.acme.orders-g-1-0.dubbo:50051 HTTP2 192.0.2.7:50051"
+	b.want(registry.Synced, app, "com.acme.greeter.dubbo:20880 DUBBO 192.0.2.1:20880 192.0.2.2:20880", orders)
+	conn.Close()
+	s.kill()
+	if err := s.Wipe(); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	put(t, s.connect(), provider("dubbo://192.0.2.3:20880/com.acme.Greeter"), "", 0)
+	b.want(registry.Held, app, "com.acme.greeter.dubbo:20880 DUBBO 192.0.2.1:20880 192.0.2.2:20880 192.0.2.3:20880", orders)
+}

@@ -5,6 +5,7 @@ package servers
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -27,6 +28,7 @@ type Server struct {
 	Port    int
 	name    string
 	log     string
+	data    string // folder of what survives a kill; empty for nothing
 	command func() *exec.Cmd
 	ready   func(context.Context) error
 	running *process.Process
@@ -71,4 +73,12 @@ func (s *Server) Kill() {
 		s.running.Kill()
 		s.running = nil
 	}
+}
+
+// Wipe removes what survives a kill. The server must have been killed.
+func (s *Server) Wipe() error {
+	if s.data == "" {
+		return nil
+	}
+	return os.RemoveAll(s.data)
 }

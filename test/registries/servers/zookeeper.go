@@ -31,9 +31,10 @@ func NewZooKeeper(dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.data = filepath.Join(dir, "zookeeper-data")
 	config := filepath.Join(dir, "zoo.cfg")
 	text := fmt.Sprintf("tickTime=500\nminSessionTimeout=1000\nmaxClientCnxns=0\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"+
-		"4lw.commands.whitelist=srvr\n", filepath.Join(dir, "zookeeper-data"), s.Port)
+		"4lw.commands.whitelist=srvr\n", s.data, s.Port)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
