@@ -28,10 +28,10 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb release demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb release demo demo-registries demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 tools: go ## Fetch what tests and the demo need (real Envoy), once
 	@go -C test run ./tools
@@ -42,8 +42,9 @@ namespaces: # What the exam and the tests of capture make network namespaces wit
 tools-registries: go ## Get the servers of the tests of registries (Consul, ZooKeeper), once: some minutes
 	@scripts/registries.sh
 
-test-registries: tools-registries ## Test Consul and ZooKeeper with real servers
-	@go -C test test ./registries -count=1
+test-registries: tools-registries ## Test Consul and ZooKeeper with real servers, and run their demo
+	@go -C test test ./registries/... -count=1
+	@$(MAKE) --no-print-directory demo-registries CI=1
 
 tools-cluster: go ## Build what a test cluster runs (etcd, Kubernetes), once: some minutes
 	@go -C test/cluster run ./cmd/tools
@@ -68,6 +69,11 @@ demo: tools build ## A bookstore with a real Envoy beside each service, and live
 	@go build -o bin/bookstore ./samples/bookstore/app
 	@go -C test build -o ../bin/demo ./demo
 	@exec bin/demo $(if $(CI),-ci) $(ARGS)
+
+demo-registries: tools tools-registries build ## The bookstore in real registries (Consul, ZooKeeper) that change and fail; CI=1 for a bounded run
+	@go build -o bin/bookstore ./samples/bookstore/app
+	@go -C test build -o ../bin/demo-registries ./demo/registries
+	@exec bin/demo-registries $(if $(CI),-ci) $(ARGS)
 
 demo-cluster: tools tools-cluster build ## The bookstore on a real Kubernetes, with edits by kubectl; needs root; CI=1 for a bounded run
 	@go -C test/cluster build -o $(CURDIR)/bin/demo-cluster ./cmd/demo

@@ -26,7 +26,7 @@ exclude (
 )
 MOD
   printf '//go:build tools\n\npackage registries\n\nimport _ "github.com/hashicorp/consul"\n' > "$work/tools.go"
-  (cd "$work" && GOTOOLCHAIN=auto GOFLAGS=-mod=mod go build -trimpath -ldflags '-s -w' -o "$to/consul" github.com/hashicorp/consul)
+  (cd "$work" && GOTOOLCHAIN=auto go build -mod=mod -trimpath -ldflags '-s -w' -o "$to/consul" github.com/hashicorp/consul)
 fi
 if [ ! -e /usr/share/java/zookeeper.jar ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then

@@ -32,7 +32,7 @@ func never(bar float64, key, unit string, istiod float64) figure {
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
 // beyond the changed ones.
 func figures() []figure {
-	return slices.Concat(ruleFigures(), serviceFigures(), hostFigures(), loopFigures(), connectFigures(), agentFigures())
+	return slices.Concat(ruleFigures(), serviceFigures(), hostFigures(), loopFigures(), connectFigures(), agentFigures(), registryFigures())
 }
 
 // ruleFigures are the figures of changes of endpoints and routing rules on their way to settled streams.

@@ -35,7 +35,7 @@ func (s *stage) credentials() (err error) {
 	if s.authority, err = certs.NewAuthority("bookstore demo"); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, authorityFile), []byte(s.authority.Pair().Cert), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(s.Dir, authorityFile), []byte(s.authority.Pair().Cert), 0o644); err != nil {
 		return err
 	}
 	_, err = s.certify()
@@ -43,7 +43,7 @@ func (s *stage) credentials() (err error) {
 }
 
 // secrets is the folder of all Secrets.
-func (s *stage) secrets() string { return filepath.Join(s.dir, "secrets") }
+func (s *stage) secrets() string { return filepath.Join(s.Dir, "secrets") }
 
 // certify replaces the certificate of the gateway, and returns the number of the new one.
 func (s *stage) certify() (serial string, err error) {
@@ -64,20 +64,13 @@ func (s *stage) certify() (serial string, err error) {
 
 // ingress starts the gateway, and waits until it answers.
 func (s *stage) ingress(ctx context.Context) error {
-	if err := s.copy(filepath.Join(s.root, "samples", "bookstore", "ingress"), s.discovery.ConfigDir); err != nil {
+	if err := s.Copy(filepath.Join(s.Root, "samples", "bookstore", "ingress"), s.Discovery.ConfigDir, nil); err != nil {
 		return err
 	}
-	args, env, err := s.discovery.Certified(ctx, s.bin("pilotctl"), s.dir, "bookstore", ingressName)
+	a, err := s.Agent(ctx, "router", ingressName, testbed.Node{Name: ingressName, Namespace: "bookstore", IP: ingressIP})
 	if err != nil {
 		return err
 	}
-	a, err := testbed.StartAgent(testbed.AgentOptions{
-		Binary: s.bin("pilot-agent"), Envoy: s.envoy, Args: append(args, "--terminationDrainDuration=0s"), Env: env, Role: "router",
-	}, s.dir, testbed.Node{Name: ingressName, Namespace: "bookstore", IP: ingressIP, Discovery: s.discovery.Secure})
-	if err != nil {
-		return err
-	}
-	s.agents = append(s.agents, a)
 	client := s.outside()
 	defer client.CloseIdleConnections()
 	return testbed.Until(ctx, "the gateway to answer over HTTPS", func(ctx context.Context) error {
@@ -98,7 +91,7 @@ func (s *stage) outside() *http.Client {
 
 // enter asks for the shop's page from outside, and returns the number of the certificate that the gateway has shown.
 func (s *stage) enter(ctx context.Context, client *http.Client) (serial string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+testbed.Loopback(ingressPort+s.offset)+"/", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+testbed.Loopback(ingressPort+s.Offset)+"/", http.NoBody)
 	if err != nil {
 		return "", err
 	}
@@ -115,7 +108,7 @@ func (s *stage) enter(ctx context.Context, client *http.Client) (serial string, 
 }
 
 // entrance is where the gateway is.
-func (s *stage) entrance() string { return host + ":" + strconv.Itoa(ingressPort+s.offset) }
+func (s *stage) entrance() string { return host + ":" + strconv.Itoa(ingressPort+s.Offset) }
 
 // rotate replaces the certificate of the gateway while requests come in, and prints how long it took. Every request must be answered.
 func (s *stage) rotate(ctx context.Context) error {

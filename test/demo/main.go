@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 
+	"github.com/pilotmesh/pilot/test/demo/local"
 	"github.com/pilotmesh/pilot/test/demo/tour"
 	"github.com/pilotmesh/pilot/test/repo"
 )
@@ -21,20 +22,20 @@ func run(ctx context.Context, ci bool, out *tour.Screen) error {
 	if err != nil {
 		return err
 	}
-	s := &stage{Screen: out, root: root}
-	defer s.close()
+	s := &stage{Stage: local.Stage{Screen: out, Root: root}}
+	defer s.Close()
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.tour.Go(ctx); err != nil {
+	if err := s.Tour.Go(ctx); err != nil {
 		return err
 	}
 	if err := s.rotate(ctx); err != nil {
 		return err
 	}
 	if ci {
-		return s.tour.Verdict(ctx)
+		return s.Tour.Verdict(ctx)
 	}
 	s.next()
-	return s.tour.Watch(ctx)
+	return s.Tour.Watch(ctx)
 }

@@ -3,14 +3,11 @@ package registries
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,46 +22,41 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/consul"
 	"github.com/pilotmesh/pilot/internal/source/registries"
 	"github.com/pilotmesh/pilot/internal/source/zookeeper"
-	"github.com/pilotmesh/pilot/test/kit/process"
+	"github.com/pilotmesh/pilot/test/registries/servers"
+	"github.com/pilotmesh/pilot/test/repo"
 )
 
 const patience = 30 * time.Second
 
-// freePort returns a port of loopback that nobody listens at.
-func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// server is a real server that can be killed and started again.
+// server is a real server of a test.
 type server struct {
 	*testing.T
-	port    int
-	command func() *exec.Cmd
-	running *process.Process
-	log     string
-	ready   func() bool
+	*servers.Server
+	consul *servers.Consul
 }
 
 func (s *server) start() {
 	s.Helper()
-	p, err := process.StartLogged("server", s.log, s.command())
-	if err != nil {
+	if err := s.Start(s.Context()); err != nil {
 		s.Fatal(err)
 	}
-	s.running = p
-	until(s.T, "the server is up", s.ready)
 }
 
-func (s *server) kill() {
-	if s.running != nil {
-		s.running.Kill()
-		s.running = nil
+func (s *server) kill() { s.Kill() }
+
+// startServer starts a server, or skips the test where it is missing.
+func startServer(t *testing.T, one *servers.Server, consul *servers.Consul, err error) *server {
+	t.Helper()
+	if missing, ok := errors.AsType[*servers.Missing](err); ok {
+		t.Skip(missing)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t, one, consul}
+	s.start()
+	t.Cleanup(s.kill)
+	return s
 }
 
 func until(t *testing.T, what string, is func() bool) {
@@ -84,65 +76,30 @@ func until(t *testing.T, what string, is func() bool) {
 
 // newConsul starts a Consul without persistent data.
 func newConsul(t *testing.T) *server {
-	program, err := filepath.Abs("../../.tools/registries/consul")
+	root, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(program); err != nil {
-		t.Skipf("no Consul (%v): make tools-registries builds it", err)
-	}
-	dir := t.TempDir()
-	s := &server{T: t, port: freePort(t), log: filepath.Join(dir, "log")}
-	config := filepath.Join(dir, "agent.json")
-	text := fmt.Sprintf(`{"ports": {"http": %d, "grpc": -1, "grpc_tls": -1, "dns": -1, "server": %d, "serf_lan": %d, "serf_wan": %d}}`, s.port, freePort(t), freePort(t), freePort(t))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.command = func() *exec.Cmd {
-		return exec.Command(program, "agent", "-dev", "-node=server", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn", "-config-file="+config)
-	}
-	s.ready = func() bool {
-		body, err := s.call(http.MethodGet, "/v1/health/service/consul", nil)
-		return err == nil && strings.Contains(body, `"server"`)
-	}
-	s.start()
-	t.Cleanup(s.kill)
-	return s
-}
-
-// call sends a request to the HTTP API of Consul.
-func (s *server) call(method, path string, body any) (string, error) {
-	var in io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			return "", err
-		}
-		in = strings.NewReader(string(b))
-	}
-	q, err := http.NewRequestWithContext(s.Context(), method, fmt.Sprintf("http://127.0.0.1:%d%s", s.port, path), in)
+	c, err := servers.NewConsul(root, t.TempDir())
 	if err != nil {
-		return "", err
+		return startServer(t, nil, nil, err)
 	}
-	a, err := http.DefaultClient.Do(q)
-	if err != nil {
-		return "", err
-	}
-	defer a.Body.Close()
-	b, err := io.ReadAll(a.Body)
-	if err == nil && a.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%d: %s", a.StatusCode, b)
-	}
-	return string(b), err
+	return startServer(t, c.Server, c, nil)
 }
 
 // register registers a service on a node, with one check.
 func (s *server) register(node, service, address string, port int, status string) {
 	s.Helper()
-	id := service + "-" + node
-	_, err := s.call(http.MethodPut, "/v1/catalog/register", map[string]any{
-		"Node": node, "Address": "192.0.2.200", "Service": map[string]any{"ID": id, "Service": service, "Address": address, "Port": port},
-		"Check": map[string]any{"Node": node, "CheckID": "service:" + id, "Name": "check", "ServiceID": id, "Status": status},
+	if err := s.consul.Register(s.Context(), servers.Instance{Node: node, Service: service, Address: address, Port: port, Status: status}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// check sets a check of a node.
+func (s *server) check(node, status string) {
+	s.Helper()
+	_, err := s.consul.Call(s.Context(), http.MethodPut, "/v1/catalog/register", map[string]any{
+		"Node": node, "Address": "192.0.2.200", "SkipNodeUpdate": true, "Check": map[string]any{"Node": node, "CheckID": "node", "Name": "node", "Status": status},
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -240,7 +197,7 @@ func TestConsul(t *testing.T) {
 	s.register("n1", "web", "192.0.2.1", 8080, "passing")
 	s.register("n2", "web", "192.0.2.2", 8080, "critical")
 	s.register("n1", "db", "192.0.2.1", 5432, "passing")
-	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:1", "127.0.0.1:%d"], protection: {hold: 1h}}`, s.port))
+	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:1", "127.0.0.1:%d"], protection: {hold: 1h}}`, s.Port))
 	b.want(registry.Synced, "db.service.consul:5432 TCP 192.0.2.1:5432", "web.service.consul:8080 TCP 192.0.2.1:8080")
 	s.register("n2", "web", "192.0.2.2", 8080, "passing")
 	s.register("n3", "cache", "192.0.2.3", 6379, "warning")
@@ -250,19 +207,20 @@ func TestConsul(t *testing.T) {
 	b.want(registry.Stale, all...)
 	s.start()
 	s.register("n4", "web", "192.0.2.4", 8080, "passing")
-	b.want(registry.Held, all[0], all[1], "web.service.consul:8080 TCP 192.0.2.4:8080 192.0.2.1:8080 192.0.2.2:8080")
+	b.want(registry.Held, all[0], all[1], "web.service.consul:8080 TCP 192.0.2.1:8080 192.0.2.2:8080 192.0.2.4:8080")
 	s.register("n1", "web", "192.0.2.1", 8080, "passing")
 	s.register("n2", "web", "192.0.2.2", 8080, "passing")
 	s.register("n1", "db", "192.0.2.1", 5432, "passing")
 	s.register("n3", "cache", "192.0.2.3", 6379, "passing")
 	b.want(registry.Synced, all[0], all[1], "web.service.consul:8080 TCP 192.0.2.1:8080 192.0.2.2:8080 192.0.2.4:8080")
-	if _, err := s.call(http.MethodPut, "/v1/catalog/deregister", map[string]any{"Node": "n1"}); err != nil {
+	if err := s.consul.Deregister(t.Context(), servers.Instance{Node: "n1"}); err != nil {
 		t.Fatal(err)
 	}
 	b.want(registry.Synced, all[0], "web.service.consul:8080 TCP 192.0.2.2:8080 192.0.2.4:8080")
 }
 
-// TestManyConsulServices: more services than there are blocking queries are followed, too.
+// TestManyConsulServices: more services than there are blocking queries are followed, too: checks of services and of nodes, and changes that no check
+// shows.
 func TestManyConsulServices(t *testing.T) {
 	s := newConsul(t)
 	const services = 200
@@ -271,7 +229,7 @@ func TestManyConsulServices(t *testing.T) {
 		s.register("n1", fmt.Sprintf("s%03d", i), "192.0.2.1", 1000+i, "passing")
 		lines = append(lines, fmt.Sprintf("s%03d.service.consul:%d TCP 192.0.2.1:%d", i, 1000+i, 1000+i))
 	}
-	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:%d"]}`, s.port))
+	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:%d"]}`, s.Port))
 	b.want(registry.Synced, lines...)
 	s.register("n1", "s000", "192.0.2.1", 1000, "critical")
 	lines[0] = "s000.service.consul:1000 TCP"
@@ -279,4 +237,38 @@ func TestManyConsulServices(t *testing.T) {
 	s.register("n2", "s001", "192.0.2.2", 1001, "passing")
 	lines[1] += " 192.0.2.2:1001"
 	b.want(registry.Synced, lines...)
+	s.register("n2", "s001", "192.0.2.3", 1001, "passing") // its check stays as it is
+	lines[1] = strings.ReplaceAll(lines[1], "192.0.2.2", "192.0.2.3")
+	b.want(registry.Synced, lines...)
+	s.check("n2", "critical")
+	lines[1] = strings.ReplaceAll(lines[1], " 192.0.2.3:1001", "")
+	b.want(registry.Synced, lines...)
+	if err := s.consul.Deregister(t.Context(), servers.Instance{Node: "n1", Service: "s002"}); err != nil {
+		t.Fatal(err)
+	}
+	lines = slices.Delete(lines, 2, 3)
+	b.want(registry.Synced, lines...)
+	s.register("n3", "s002", "192.0.2.4", 1002, "passing")
+	b.want(registry.Synced, slices.Insert(lines, 2, "s002.service.consul:1002 TCP 192.0.2.4:1002")...)
+}
+
+// TestFewerConsulServices: when most of many services leave a healthy server, they are gone, and the rest is followed one by one again.
+func TestFewerConsulServices(t *testing.T) {
+	s := newConsul(t)
+	var list []servers.Instance
+	for i := range 200 {
+		list = append(list, servers.Instance{Node: "n1", Service: fmt.Sprintf("s%03d", i), Address: "192.0.2.1", Port: 1000})
+	}
+	if err := s.consul.RegisterAll(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	s.register("n2", "web", "192.0.2.2", 80, "passing")
+	b := newBed(t, fmt.Sprintf(`{type: consul, addresses: ["127.0.0.1:%d"], protection: {hold: 1h}}`, s.Port))
+	until(t, "all services", func() bool { return strings.Count(b.show(), "\n") == 200 })
+	if err := s.consul.Deregister(t.Context(), servers.Instance{Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.want(registry.Synced, "web.service.consul:80 TCP 192.0.2.2:80")
+	s.register("n2", "web", "192.0.2.3", 80, "passing")
+	b.want(registry.Synced, "web.service.consul:80 TCP 192.0.2.3:80")
 }

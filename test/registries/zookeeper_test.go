@@ -1,81 +1,36 @@
 package registries
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/pilotmesh/pilot/internal/api/registry"
+	"github.com/pilotmesh/pilot/test/registries/servers"
 )
-
-const jar = "/usr/share/java/zookeeper.jar"
 
 // newZooKeeper starts a ZooKeeper, whose data survive a kill.
 func newZooKeeper(t *testing.T) *server {
-	java, err := exec.LookPath("java")
-	if err != nil {
-		t.Skipf("no Java: %v", err)
-	}
-	if _, err := os.Stat(jar); err != nil {
-		t.Skipf("no ZooKeeper (%v): make tools-registries installs it", err)
-	}
-	dir := t.TempDir()
-	s := &server{T: t, port: freePort(t), log: filepath.Join(dir, "log")}
-	config := filepath.Join(dir, "zoo.cfg")
-	text := fmt.Sprintf("tickTime=500\nminSessionTimeout=1000\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n", filepath.Join(dir, "data"), s.port)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.command = func() *exec.Cmd {
-		return exec.Command(java, "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jar, "org.apache.zookeeper.server.ZooKeeperServerMain", config)
-	}
-	s.ready = func() bool {
-		c, err := net.DialTimeout("tcp", "127.0.0.1:"+strconv.Itoa(s.port), time.Second)
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(time.Second))
-		_, _ = c.Write([]byte("srvr"))
-		b := make([]byte, 1000)
-		n, _ := c.Read(b)
-		return strings.Contains(string(b[:n]), "Zookeeper version")
-	}
-	s.start()
-	t.Cleanup(s.kill)
-	return s
+	one, err := servers.NewZooKeeper(t.TempDir())
+	return startServer(t, one, nil, err)
 }
 
-func (s *server) connect() *zk.Conn {
-	conn, _, err := zk.Connect([]string{"127.0.0.1:" + strconv.Itoa(s.port)}, 10*time.Second, zk.WithLogInfo(false))
+func (s *server) connect() *servers.Session {
+	c, err := servers.NewSession(s.Server, 10*time.Second)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(conn.Close)
-	return conn
+	s.Cleanup(c.Close)
+	return c
 }
 
 // put creates a node with those above it.
-func put(t *testing.T, conn *zk.Conn, at, data string, flags int32) {
+func put(t *testing.T, c *servers.Session, at, data string, flags int32) {
 	t.Helper()
-	for i := 1; i < len(at); i++ {
-		if at[i] == '/' {
-			if _, err := conn.Create(at[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-				t.Fatal(err)
-			}
-		}
-	}
-	if _, err := conn.Create(at, []byte(data), flags, zk.WorldACL(zk.PermAll)); err != nil {
+	if err := c.Put(at, data, flags); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,7 +43,7 @@ func provider(text string) string {
 // TestZooKeeper: providers and applications come and go with their nodes, roots may be created later, and a server that is killed takes nothing along.
 func TestZooKeeper(t *testing.T) {
 	s := newZooKeeper(t)
-	b := newBed(t, fmt.Sprintf(`{type: zookeeper, addresses: ["127.0.0.1:%d"], zkSessionTimeout: 2s}`, s.port))
+	b := newBed(t, fmt.Sprintf(`{type: zookeeper, addresses: ["127.0.0.1:%d"], zkSessionTimeout: 2s}`, s.Port))
 	b.want(registry.Synced, "")
 	conn := s.connect()
 	first := provider("dubbo://192.0.2.1:20880/com.acme.Greeter?interface=com.acme.Greeter")
@@ -118,10 +73,32 @@ func TestZooKeeper(t *testing.T) {
 // TestExpiredProvider: the nodes of a provider whose session ends are believed to be gone.
 func TestExpiredProvider(t *testing.T) {
 	s := newZooKeeper(t)
-	b := newBed(t, fmt.Sprintf(`{type: zookeeper, addresses: ["127.0.0.1:%d"]}`, s.port))
+	b := newBed(t, fmt.Sprintf(`{type: zookeeper, addresses: ["127.0.0.1:%d"]}`, s.Port))
 	conn := s.connect()
 	put(t, conn, provider("dubbo://192.0.2.1:20880/com.acme.Greeter?interface=com.acme.Greeter"), "", zk.FlagEphemeral)
 	b.want(registry.Synced, "com.acme.greeter.dubbo:20880 DUBBO 192.0.2.1:20880")
 	conn.Close()
 	b.want(registry.Synced, "")
+}
+
+// TestWipedZooKeeper: what a server without its data does not list is held, and what is new there is in force.
+func TestWipedZooKeeper(t *testing.T) {
+	s := newZooKeeper(t)
+	b := newBed(t, fmt.Sprintf(`{type: zookeeper, addresses: ["127.0.0.1:%d"], zkSessionTimeout: 2s, protection: {hold: 1h}}`, s.Port))
+	conn := s.connect()
+	put(t, conn, provider("dubbo://192.0.2.1:20880/com.acme.Greeter"), "", 0)
+	put(t, conn, provider("dubbo://192.0.2.2:20880/com.acme.Greeter"), "", 0)
+	put(t, conn, "/dubbo/metadata/app/r1", `{"services":{"g/com.acme.Orders:1.0:tri":{"name":"com.acme.Orders","group":"g","version":"1.0","protocol":"tri","port":50051}}}`, 0)
+	put(t, conn, "/services/app/192.0.2.7:50051", `{"address":"192.0.2.7","port":50051,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":50051,\"protocol\":\"tri\"}]",`+
+		`"dubbo.metadata.revision":"r1","dubbo.metadata.storage-type":"remote"}}}`, 0)
+	app, orders := "app.services.zookeeper:50051 HTTP2 192.0.2.7:50051", "com.acme.orders-g-1-0.dubbo:50051 HTTP2 192.0.2.7:50051"
+	b.want(registry.Synced, app, "com.acme.greeter.dubbo:20880 DUBBO 192.0.2.1:20880 192.0.2.2:20880", orders)
+	conn.Close()
+	s.kill()
+	if err := s.Wipe(); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	put(t, s.connect(), provider("dubbo://192.0.2.3:20880/com.acme.Greeter"), "", 0)
+	b.want(registry.Held, app, "com.acme.greeter.dubbo:20880 DUBBO 192.0.2.1:20880 192.0.2.2:20880 192.0.2.3:20880", orders)
 }

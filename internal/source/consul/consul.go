@@ -3,9 +3,9 @@
 // Invariants:
 //   - After an error, or when an index falls, all is listed again from the beginning. A server without a leader is not read.
 //   - A list that the rights of the token have shortened is reported as incomplete.
-//   - There are at most maxWatches blocking queries for services. If there are more services, all of them are read again after a change.
+//   - There are at most maxWatches blocking queries for services. If there are more services, bulk.go finds out which of them have changed.
 //
-// Goroutines: one per blocking query. Run waits for them.
+// Goroutines: one per blocking query, and one that reads all services again. Run waits for them.
 package consul
 
 import (
@@ -29,6 +29,8 @@ import (
 const (
 	// maxWatches bounds the blocking queries: a server allows 200 connections of a client unless configured otherwise.
 	maxWatches = 150
+	// fewWatches is the number of services below which there are blocking queries for services again.
+	fewWatches = 100
 	// parallel is how many services are read at once.
 	parallel = 32
 	// catalogWait is the longest wait of the query for names. A server that lost its data answers a query with a higher index only after it.
@@ -42,6 +44,9 @@ var errFell = errors.New("the index of the server fell: it has lost its data, or
 
 // errShown is why all is listed again: the rights of the token have changed.
 var errShown = errors.New("the server shows other services than before without a change of them: the rights of the token have changed")
+
+// errMode is why all is listed again: from now on, services are followed in another way. It is no loss of sight: what has changed was passed on.
+var errMode = errors.New("so many services are followed in another way")
 
 // reader reads one Consul.
 type reader struct {
@@ -68,7 +73,7 @@ func (r *reader) Run(ctx context.Context, to registries.Listener) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case errors.Is(err, errFell), errors.Is(err, errShown):
+		case errors.Is(err, errFell), errors.Is(err, errShown), errors.Is(err, errMode):
 			r.log.Info("consul is listed again", "reason", err)
 		case registries.IsRefusal(err):
 			to.Refused(err)
@@ -86,6 +91,7 @@ type answer struct {
 	body     []byte
 	index    uint64
 	filtered bool
+	streamed bool // by the streaming backend, which names no leader and does not say that it has filtered its answer
 }
 
 // get sends a query. With an index it blocks until something changes, for at most wait.
@@ -106,17 +112,21 @@ func (r *reader) get(ctx context.Context, path string, index uint64, wait time.D
 		q.Set("wait", strconv.FormatInt(wait.Milliseconds(), 10)+"ms")
 		timeout += wait + wait/8 // the server adds up to a sixteenth
 	}
-	if r.entry.ConsulServiceTag != "" && path != catalog {
+	switch {
+	case path == checksPath && index > 0: // only its end is of interest
+		q.Set("filter", noChecks)
+	case r.entry.ConsulServiceTag != "" && path != catalog:
 		q.Set("tag", r.entry.ConsulServiceTag)
 	}
 	a, err := r.client.Get(ctx, timeout, path, q, nil)
 	if err != nil {
 		return answer{}, err
 	}
-	if a.Header.Get("X-Consul-KnownLeader") == "false" {
+	streamed := a.Header.Get("X-Consul-Query-Backend") == "streaming"
+	if a.Header.Get("X-Consul-KnownLeader") == "false" && !streamed {
 		return answer{}, fmt.Errorf("%s: the server knows no leader, so that its answer may be old", path)
 	}
-	out := answer{body: a.Body, filtered: a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"}
+	out := answer{body: a.Body, streamed: streamed, filtered: a.Header.Get("X-Consul-Results-Filtered-By-Acls") == "true"}
 	out.index, _ = strconv.ParseUint(a.Header.Get("X-Consul-Index"), 10, 64)
 	return out, nil
 }
@@ -165,10 +175,17 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 		cancel()
 		return err
 	}
-	f := &following{reader: r, to: to, cancel: cancel, updates: make(chan update), failed: make(chan error, 1), catalog: make(chan names), watched: map[string]*watch{}}
+	f := newFollowing(r, to, cancel)
 	defer f.running.Wait()
 	defer cancel()
-	read, err := f.readAll(ctx, known.list)
+	f.bulk = len(known.list) > maxWatches
+	var seen checks
+	if f.bulk { // before the services, so that what changes meanwhile is noticed
+		if seen, err = r.checks(ctx); err != nil {
+			return err
+		}
+	}
+	read, err := f.readAll(ctx, known.list, parallel)
 	if err != nil {
 		return err
 	}
@@ -176,16 +193,18 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 	for _, u := range read {
 		all[u.name] = u.service
 		known.unsure = known.unsure || u.filtered
+		f.pass(u)
 	}
 	to.List(all, !known.unsure)
 	pause.Reset()
-	f.known, f.bulk = known, len(known.list) > maxWatches
+	f.known = known
 	for _, u := range read {
 		f.watch(ctx, u)
 	}
 	f.running.Go(func() { f.followCatalog(ctx, known) })
 	if f.bulk {
-		f.running.Go(func() { f.followChecks(ctx) })
+		f.running.Go(func() { f.followChecks(ctx, seen) })
+		f.running.Go(func() { f.sweep(ctx) })
 	}
 	return f.serve(ctx)
 }
@@ -198,8 +217,7 @@ type update struct {
 	filtered bool
 	// none is set if the server shows no instance. The catalog does not list a service without instances, so that it decides: rights that got lost look the same.
 	none bool
-	// again is set if all services must be read again.
-	again bool
+	sum  uint64 // of the answer
 }
 
 // watch is the blocking query for one service.
@@ -211,15 +229,55 @@ type following struct {
 	to      registries.Listener
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	updates chan update
+	updates chan []update
 	catalog chan names
 	failed  chan error
+	sweeps  chan []string // names of services to read again
+
+	mu     sync.Mutex
+	passed map[string]version // what was passed on, by service
 
 	// The rest belongs to the goroutine of serve.
 
 	known   names
 	watched map[string]*watch
 	bulk    bool
+}
+
+func newFollowing(r *reader, to registries.Listener, cancel context.CancelFunc) *following {
+	return &following{
+		reader: r, to: to, cancel: cancel, updates: make(chan []update), failed: make(chan error, 1), catalog: make(chan names), sweeps: make(chan []string, 1),
+		watched: map[string]*watch{}, passed: map[string]version{},
+	}
+}
+
+// version identifies an answer about a service.
+type version struct{ index, sum uint64 }
+
+// pass notes that an update is passed on. It reports false if a newer one was before.
+func (f *following) pass(u update) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if u.index < f.passed[u.name].index {
+		return false
+	}
+	f.passed[u.name] = version{u.index, u.sum}
+	return true
+}
+
+// same reports whether an answer is the one that was passed on.
+func (f *following) same(name string, sum uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, ok := f.passed[name]
+	return ok && was.sum == sum
+}
+
+// forget notes that a service is gone.
+func (f *following) forget(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.passed, name)
 }
 
 // fail ends the session.
@@ -234,7 +292,6 @@ func (f *following) fail(err error) {
 func (f *following) serve(ctx context.Context) error {
 	for {
 		some := registries.Services{}
-		again := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -244,21 +301,15 @@ func (f *following) serve(ctx context.Context) error {
 			if err := f.changeNames(ctx, is, some); err != nil {
 				return err
 			}
-			again = f.bulk
-		case u := <-f.updates:
-			again = f.take(u, some)
+		case list := <-f.updates:
+			f.take(list, some)
 		}
-		for more := true; more && !again; { // updates that wait already are one change
+		for more := true; more; { // updates that wait already are one change
 			select {
-			case u := <-f.updates:
-				again = f.take(u, some)
+			case list := <-f.updates:
+				f.take(list, some)
 			default:
 				more = false
-			}
-		}
-		if again {
-			if err := f.sweep(ctx, some); err != nil {
-				return err
 			}
 		}
 		if len(some) > 0 {
@@ -267,15 +318,14 @@ func (f *following) serve(ctx context.Context) error {
 	}
 }
 
-// take adds an update to a change. It reports whether all services must be read again.
-func (f *following) take(u update, some registries.Services) (again bool) {
-	if u.again {
-		return true
+// take adds updates to a change.
+func (f *following) take(list []update, some registries.Services) {
+	for _, u := range list {
+		_, listed := slices.BinarySearch(f.known.list, u.name)
+		if listed && !u.none && f.pass(u) {
+			some[u.name] = u.service
+		}
 	}
-	if f.watched[u.name] != nil && !u.none {
-		some[u.name] = u.service
-	}
-	return false
 }
 
 // changeNames takes another list of names: services that are new are read, and others are gone.
@@ -289,13 +339,18 @@ func (f *following) changeNames(ctx context.Context, is names, some registries.S
 			w.stop()
 			delete(f.watched, name)
 		}
+		f.forget(name)
 		some[name] = nil
 	}
 	f.known = is
-	if f.bulk != (len(is.list) > maxWatches) {
-		return errShown
+	if !f.bulk && len(is.list) > maxWatches || f.bulk && len(is.list) < fewWatches {
+		f.to.Change(some)
+		return errMode
 	}
-	read, err := f.readAll(ctx, added)
+	if f.bulk {
+		f.wantSweep(is.list)
+	}
+	read, err := f.readAll(ctx, added, parallel)
 	if err != nil {
 		return err
 	}
@@ -304,6 +359,7 @@ func (f *following) changeNames(ctx context.Context, is names, some registries.S
 			return errShown
 		}
 		some[u.name] = u.service
+		f.pass(u)
 		f.watch(ctx, u)
 	}
 	return nil
@@ -319,23 +375,9 @@ func removed(was, is []string) (names []string) {
 	return names
 }
 
-// sweep reads all services again.
-func (f *following) sweep(ctx context.Context, some registries.Services) error {
-	read, err := f.readAll(ctx, f.known.list)
-	for _, u := range read {
-		if u.filtered {
-			return errShown
-		}
-		if !u.none {
-			some[u.name] = u.service
-		}
-	}
-	return err
-}
-
-// readAll reads services, some at a time.
-func (f *following) readAll(ctx context.Context, list []string) ([]update, error) {
-	out, errs := make([]update, len(list)), make([]error, min(parallel, len(list)))
+// readAll reads services, so many at a time.
+func (f *following) readAll(ctx context.Context, list []string, workers int) ([]update, error) {
+	out, errs := make([]update, len(list)), make([]error, min(workers, len(list)))
 	next := make(chan int, len(list))
 	for i := range list {
 		next <- i
@@ -366,7 +408,7 @@ func (f *following) read(ctx context.Context, name string) (update, error) {
 func (f *following) decode(name string, a answer) (update, error) {
 	s, err := decode(name, a.body, f.entry.ConsulOnlyPassing)
 	none := f.entry.ConsulServiceTag == "" && slices.Contains([]string{"[]", "null"}, string(bytes.TrimSpace(a.body)))
-	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none}, err
+	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none, sum: sum(string(a.body))}, err
 }
 
 // watch starts the blocking query for a service.
@@ -377,14 +419,18 @@ func (f *following) watch(ctx context.Context, from update) {
 	ctx, stop := context.WithCancel(ctx)
 	f.watched[from.name] = &watch{stop}
 	f.running.Go(func() {
+		last := from.service
 		for index := from.index; ; {
 			a, err := f.follow(ctx, healthPath(from.name), index, f.entry.ConsulWait)
 			var u update
-			if err == nil && a.filtered {
-				err = errShown
-			}
 			if err == nil {
 				u, err = f.decode(from.name, a)
+			}
+			if err == nil && a.streamed && len(gone(last, u.service)) > 0 {
+				u, err = f.read(ctx, from.name) // which says whether rights hide an instance
+			}
+			if err == nil && u.filtered {
+				err = errShown
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -395,14 +441,24 @@ func (f *following) watch(ctx context.Context, from update) {
 			case a.index == index:
 				continue
 			}
-			index = a.index
+			index, last = a.index, u.service
 			select {
 			case <-ctx.Done():
 				return
-			case f.updates <- u:
+			case f.updates <- []update{u}:
 			}
 		}
 	})
+}
+
+// gone returns the IDs of instances that are in one version of a service and not in another.
+func gone(was, is *registries.Service) (ids []string) {
+	for _, in := range was.Instances {
+		if !slices.ContainsFunc(is.Instances, func(o registries.Instance) bool { return o.ID == in.ID }) {
+			ids = append(ids, in.ID)
+		}
+	}
+	return ids
 }
 
 // followCatalog follows the list of names.
@@ -431,31 +487,6 @@ func (f *following) followCatalog(ctx context.Context, is names) {
 		case <-ctx.Done():
 			return
 		case f.catalog <- is:
-		}
-	}
-}
-
-// checksPath lists no checks, but its index grows when any check changes.
-const checksPath = "/v1/health/state/any"
-
-// followChecks notices changes of the health of any service.
-func (f *following) followChecks(ctx context.Context) {
-	for index := uint64(0); ; {
-		a, err := f.follow(ctx, checksPath, index, f.entry.ConsulWait)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			f.fail(err)
-			return
-		case a.index == index:
-			continue
-		}
-		index = a.index
-		select {
-		case <-ctx.Done():
-			return
-		case f.updates <- update{again: true}:
 		}
 	}
 }

@@ -27,6 +27,7 @@ type fake struct {
 	index    uint64
 	services map[string]string // address of the only instance, by name
 	header   map[string]string // of each answer
+	streams  bool              // blocking queries are answered by the streaming backend
 	status   int
 	asked    []*http.Request
 	changed  chan struct{} // is closed with each change
@@ -63,7 +64,11 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 	}
 	w.Header().Set("X-Consul-Index", strconv.FormatUint(f.index, 10))
-	for k, v := range f.header {
+	header := f.header
+	if f.streams && r.URL.Query().Has("index") && strings.HasPrefix(r.URL.Path, "/v1/health/service/") {
+		header = map[string]string{"X-Consul-KnownLeader": "false", "X-Consul-Query-Backend": "streaming"}
+	}
+	for k, v := range header {
 		w.Header().Set(k, v)
 	}
 	w.WriteHeader(f.status)
@@ -170,6 +175,27 @@ func TestFollow(t *testing.T) {
 		if r.Header.Get("X-Consul-Token") != "s3cret" || strings.Contains(r.URL.String(), "s3cret") || r.URL.Query().Get("dc") != "dc9" {
 			t.Errorf("%s with the token %q", r.URL, r.Header.Get("X-Consul-Token"))
 		}
+	}
+}
+
+// TestStreaming: answers of the streaming backend, which never names a leader, are changes and no loss of sight. It does not say either that rights
+// hide an instance, so that another read does.
+func TestStreaming(t *testing.T) {
+	f := newFake(t)
+	f.services["web"], f.streams = "192.0.2.1", true
+	h := f.follow(nil)
+	if got := f.next(h, ""); got != "list web 192.0.2.1 true" {
+		t.Fatal(got)
+	}
+	f.change(func() { f.index, f.services["web"] = 11, "192.0.2.2" })
+	if got := f.next(h, ""); got != "change web 192.0.2.2" {
+		t.Fatal(got)
+	}
+	f.change(func() {
+		f.index, f.services["web"], f.header = 12, "", map[string]string{"X-Consul-Results-Filtered-By-Acls": "true"}
+	})
+	if got := f.next(h, ""); got != "list  false" {
+		t.Fatal(got)
 	}
 }
 

@@ -188,14 +188,14 @@ func TestProtection(t *testing.T) {
 		b.want(full...)
 		b.state(registry.Stale)
 		to.List(Services{"web": at("192.0.2.4")}, true) // all but a new one are missing
-		b.want("db.test:80 192.0.2.9:80", "web.test:80 192.0.2.4:80 192.0.2.1:80 192.0.2.2:80 192.0.2.3:80")
+		b.want("db.test:80 192.0.2.9:80", "web.test:80 192.0.2.1:80 192.0.2.2:80 192.0.2.3:80 192.0.2.4:80")
 		b.state(registry.Held)
 		if !b.has("registry-held") {
 			t.Errorf("no Problem about what is held: %q", b.problems)
 		}
 		to.Change(Services{"web": at("192.0.2.1", "192.0.2.4")}) // one is back
 		to.Change(Services{"web": at("192.0.2.4")})              // and is gone by the word of a healthy server
-		b.want("db.test:80 192.0.2.9:80", "web.test:80 192.0.2.4:80 192.0.2.2:80 192.0.2.3:80")
+		b.want("db.test:80 192.0.2.9:80", "web.test:80 192.0.2.2:80 192.0.2.3:80 192.0.2.4:80")
 		wait(59 * time.Second)
 		b.state(registry.Held)
 		wait(2 * time.Second)
@@ -204,6 +204,25 @@ func TestProtection(t *testing.T) {
 		b.state(registry.Synced)
 		to.Change(Services{"web": nil})
 		b.want("")
+	})
+}
+
+// TestHeldOrder: held instances keep their place, so that proxies are sent nothing while all are held.
+func TestHeldOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, fmt.Sprintf(one, ", protection: {hold: 1h}"), false)
+		defer b.stop()
+		to := <-b.listeners
+		all := at("192.0.2.9", "192.0.2.10", "192.0.2.3")
+		for i := range all.Instances {
+			all.Instances[i].ID = fmt.Sprint(i) // another order than by addresses
+		}
+		to.List(Services{"web": all}, true)
+		full := "web.test:80 192.0.2.9:80 192.0.2.10:80 192.0.2.3:80"
+		b.want(full)
+		to.List(Services{}, true)
+		b.state(registry.Held)
+		b.want(full)
 	})
 }
 

@@ -78,6 +78,8 @@ func (r *room) inForce(name string) *Service {
 	for _, at := range slices.Sorted(maps.Keys(held)) {
 		all.Instances = append(all.Instances, held[at])
 	}
+	// In the order in which a registry lists them, so that proxies are sent nothing if all stay.
+	slices.SortStableFunc(all.Instances, func(a, b Instance) int { return strings.Compare(a.ID, b.ID) })
 	return &all
 }
 

@@ -37,7 +37,7 @@ func main() {
 	role := flag.String("role", "shop", "which service this is: shop, catalog, reviews or ratings")
 	version := flag.String("version", "v1", "which version: v1, v2 or v3 (they differ in reviews)")
 	listen := flag.String("listen", "127.0.0.1:9011", "where to listen")
-	calls := flag.String("calls", "", "where the services listen that this one calls: reviews:9030,catalog:9020")
+	calls := flag.String("calls", "", "where the services listen that this one calls: reviews:9030,catalog:9020; or catalog=catalog.service.consul:9020 where a service has another name")
 	via := flag.String("via", "127.0.0.1", "the address at which all of these are, whatever their names: that of the sidecar; empty where names lead to them")
 	flag.Parse()
 	s := &service{role: *role, version: *version, calls: map[string]string{}, client: &http.Client{
@@ -51,8 +51,12 @@ func main() {
 		}},
 	}}
 	for call := range strings.SplitSeq(*calls, ",") {
-		name, _, _ := strings.Cut(call, ":")
-		s.calls[name] = call
+		name, at, renamed := strings.Cut(call, "=")
+		if !renamed {
+			name, _, _ = strings.Cut(call, ":")
+			at = call
+		}
+		s.calls[name] = at
 	}
 	if err := s.run(*listen); err != nil {
 		log.Fatal(err)

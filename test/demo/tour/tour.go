@@ -48,6 +48,11 @@ type Tour struct {
 	// Questions are what pilotctl, the program at Pilotctl, can be asked about the bookstore.
 	Questions []Question
 	Pilotctl  string
+	// First and Steps are the weights before the edits, and the weights of each edit; the usual ones if there are no steps. Weigh puts weights into routes;
+	// Weights.In if it is nil.
+	First Weights
+	Steps []Weights
+	Weigh func(routes string, w Weights) string
 
 	load   *testbed.Load
 	failed int
@@ -118,24 +123,53 @@ func (t *Tour) Stop() {
 
 // Visit asks for the shop's page, and says which reviews are in it.
 func Visit(ctx context.Context, client *http.Client, shop string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+shop+"/", http.NoBody)
+	servers, err := Page(ctx, client, shop)
 	if err != nil {
 		return "", err
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("the shop answered %s", resp.Status)
-	}
-	for _, by := range resp.Header.Values("Served-By") {
+	for _, by := range servers {
 		if version, ok := strings.CutPrefix(by, "reviews-"); ok {
 			return version, nil
 		}
 	}
 	return "", errors.New("no reviews on the page")
+}
+
+// Page asks for the shop's page, and returns who took part in it.
+func Page(ctx context.Context, client *http.Client, shop string) (servers []string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+shop+"/", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the shop answered %s", resp.Status)
+	}
+	return resp.Header.Values("Served-By"), nil
+}
+
+// Failures is how many requests of customers have failed so far, and the error of the first one.
+func (t *Tour) Failures() (n int, first error) {
+	t.count(t.load.Take())
+	return t.failed, t.first
+}
+
+// Sell waits until customers have got so many pages from now on, and returns how many they got.
+func (t *Tour) Sell(ctx context.Context, pages int) (n int, err error) {
+	t.count(t.load.Take())
+	err = testbed.Until(ctx, "customers to be served", func(context.Context) error {
+		x := t.load.Take()
+		t.count(x)
+		if n += x.Total() - x.Failures; n < pages {
+			return fmt.Errorf("%d have been", n)
+		}
+		return nil
+	})
+	return n, err
 }
 
 // Weights are the weights of the versions, in percent.
@@ -157,16 +191,20 @@ func (w Weights) In(routes string) string {
 
 // Go edits the weights step by step while requests run, and prints a row for each.
 func (t *Tour) Go(ctx context.Context) error {
+	first, steps := t.First, t.Steps
+	if len(steps) == 0 {
+		first, steps = Weights{100}, []Weights{{90, 10}, {50, 50}, {0, 50, 50}, {0, 0, 100}, {34, 33, 33}}
+	}
 	t.header(t.What)
-	if err := t.observe(ctx, Weights{100}, ""); err != nil {
+	if err := t.Observe(ctx, first, ""); err != nil {
 		return err
 	}
-	for _, w := range []Weights{{90, 10}, {50, 50}, {0, 50, 50}, {0, 0, 100}, {34, 33, 33}} {
+	for _, w := range steps {
 		settled, err := t.change(ctx, w)
 		if err != nil {
 			return err
 		}
-		if err := t.observe(ctx, w, acknowledged(settled)); err != nil {
+		if err := t.Observe(ctx, w, acknowledged(settled)); err != nil {
 			return err
 		}
 	}
@@ -181,7 +219,11 @@ func (t *Tour) change(ctx context.Context, w Weights) (testbed.Settled, error) {
 	if err != nil {
 		return testbed.Settled{}, err
 	}
-	at, err := t.Edit(ctx, w.In(routes))
+	weigh := t.Weigh
+	if weigh == nil {
+		weigh = func(routes string, w Weights) string { return w.In(routes) }
+	}
+	at, err := t.Edit(ctx, weigh(routes, w))
 	if err != nil {
 		return testbed.Settled{}, err
 	}
@@ -192,8 +234,8 @@ func acknowledged(x testbed.Settled) string {
 	return fmt.Sprintf("%.1f ms, by %d of %d proxies", float64(x.Took.Microseconds())/1000, x.Told, x.Proxies)
 }
 
-// observe counts answers for a while, shows them as they come, and compares them with the weights.
-func (t *Tour) observe(ctx context.Context, w Weights, took string) error {
+// Observe counts answers for a while, shows them as they come, and compares them with the weights.
+func (t *Tour) Observe(ctx context.Context, w Weights, took string) error {
 	t.count(t.load.Take()) // answers before the edit was acknowledged belong to no row
 	all := testbed.Tally{Answers: map[string]int{}}
 	for range 10 {

@@ -1,0 +1,207 @@
+package consul
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/source/registries"
+)
+
+// More services than maxWatches are followed like this: one blocking query notices that some check has changed, and the list of all checks says of
+// which services, which are read at once. A change of an instance without a change of its checks shows in the index of the catalog only. All
+// services are read after it, in the background.
+
+// checksPath lists the checks of all services, and noChecks lets the server leave all of them out. The index grows when any check changes.
+const (
+	checksPath = "/v1/health/state/any"
+	noChecks   = `Node == ""`
+)
+
+const (
+	// sweepers is how many services are read at once in the background, and portion how many are passed on together.
+	sweepers = 8
+	portion  = 500
+	// rest is how long the background rests after it has read all services: so many times the time that it needed.
+	rest = 2
+)
+
+// sum is a checksum.
+func sum(parts ...string) uint64 {
+	h := fnv.New64a()
+	for _, p := range parts {
+		_, _ = h.Write([]byte(p)) // it never fails
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
+
+// checks are checksums of all checks: of services by their names, and of nodes by theirs.
+type checks struct {
+	index           uint64
+	services, nodes map[string]uint64
+}
+
+// checks reads all checks.
+func (r *reader) checks(ctx context.Context) (checks, error) {
+	a, err := r.get(ctx, checksPath, 0, 0, false)
+	if err != nil {
+		return checks{}, err
+	}
+	c, err := decodeChecks(a.body)
+	c.index = a.index
+	return c, err
+}
+
+func decodeChecks(body []byte) (checks, error) {
+	var all []struct {
+		Node, CheckID, ServiceName string
+		ModifyIndex                uint64
+	}
+	if err := json.Unmarshal(body, &all); err != nil {
+		return checks{}, fmt.Errorf("%s: %w", checksPath, err)
+	}
+	c := checks{services: map[string]uint64{}, nodes: map[string]uint64{}}
+	for i := range all {
+		one := &all[i]
+		n := sum(one.Node, one.CheckID, fmt.Sprint(one.ModifyIndex))
+		if one.ServiceName == "" {
+			c.nodes[one.Node] += n // a sum does not depend on the order
+		} else {
+			c.services[one.ServiceName] += n
+		}
+	}
+	return c, nil
+}
+
+// differences returns the keys whose values differ, in order.
+func differences(was, is map[string]uint64) (keys []string) {
+	for k, n := range is {
+		if old, ok := was[k]; !ok || old != n {
+			keys = append(keys, k)
+		}
+	}
+	for k := range was {
+		if _, ok := is[k]; !ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// followChecks reads the services whose checks change.
+func (f *following) followChecks(ctx context.Context, seen checks) {
+	for {
+		a, err := f.follow(ctx, checksPath, seen.index, f.entry.ConsulWait)
+		if err == nil && a.index == seen.index {
+			continue
+		}
+		var is checks
+		var names []string
+		var read []update
+		if err == nil {
+			is, err = f.checks(ctx)
+		}
+		if err == nil {
+			names, err = f.touched(ctx, seen, is)
+		}
+		if err == nil {
+			read, err = f.readAll(ctx, names, parallel)
+		}
+		if err != nil {
+			f.end(ctx, err)
+			return
+		}
+		seen = is
+		if !f.send(ctx, read) {
+			return
+		}
+	}
+}
+
+// touched returns the names of the services whose checks differ, and of the services on nodes whose checks differ.
+func (f *following) touched(ctx context.Context, was, is checks) ([]string, error) {
+	names := differences(was.services, is.services)
+	for _, node := range differences(was.nodes, is.nodes) {
+		a, err := f.get(ctx, "/v1/catalog/node-services/"+url.PathEscape(node), 0, 0, false)
+		if err != nil {
+			return nil, err
+		}
+		var on struct{ Services []struct{ Service string } }
+		if err := json.Unmarshal(a.body, &on); err != nil {
+			return nil, fmt.Errorf("the services of the node %s: %w", node, err)
+		}
+		for _, s := range on.Services {
+			names = append(names, s.Service)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	return slices.DeleteFunc(names, func(name string) bool { return name == own || !f.entry.Active(name) }), nil
+}
+
+// send passes on updates. It reports false if the session has ended.
+func (f *following) send(ctx context.Context, list []update) bool {
+	for i := range list {
+		if list[i].filtered {
+			f.end(ctx, errShown)
+			return false
+		}
+	}
+	if len(list) == 0 {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case f.updates <- list:
+		return true
+	}
+}
+
+// end ends the session with an error, unless it has ended.
+func (f *following) end(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		f.fail(err)
+	}
+}
+
+// wantSweep asks for all services to be read in the background.
+func (f *following) wantSweep(list []string) {
+	select {
+	case <-f.sweeps: // an older wish
+	default:
+	}
+	f.sweeps <- list
+}
+
+// sweep reads all services when that is asked for, and rests in between, so that a Consul in which something always changes is not read all the time.
+func (f *following) sweep(ctx context.Context) {
+	for {
+		var list []string
+		select {
+		case <-ctx.Done():
+			return
+		case list = <-f.sweeps:
+		}
+		began := time.Now()
+		for some := range slices.Chunk(list, portion) {
+			read, err := f.readAll(ctx, some, sweepers)
+			if err != nil {
+				f.end(ctx, err)
+				return
+			}
+			if !f.send(ctx, slices.DeleteFunc(read, func(u update) bool { return f.same(u.name, u.sum) })) {
+				return
+			}
+		}
+		if !registries.Pause(ctx, rest*time.Since(began)) {
+			return
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package consul
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestChecks: the lists of checks tell which services and nodes have other checks than before, in whatever order they come.
+func TestChecks(t *testing.T) {
+	const (
+		web   = `{"Node": "n1", "CheckID": "a", "ServiceName": "web", "ModifyIndex": 7}`
+		again = `{"Node": "n1", "CheckID": "a", "ServiceName": "web", "ModifyIndex": 8}`
+		other = `{"Node": "n2", "CheckID": "a", "ServiceName": "web", "ModifyIndex": 7}`
+		db    = `{"Node": "n1", "CheckID": "b", "ServiceName": "db", "ModifyIndex": 7}`
+		node  = `{"Node": "n1", "CheckID": "serfHealth", "ServiceName": "", "ModifyIndex": 7}`
+	)
+	for _, test := range []struct {
+		was, is         string
+		services, nodes []string
+	}{
+		{web + "," + db, db + "," + web, nil, nil},
+		{web + "," + db, again + "," + db, []string{"web"}, nil},
+		{web + "," + db, web + "," + other + "," + db, []string{"web"}, nil},
+		{web + "," + db, web, []string{"db"}, nil},
+		{web, web + "," + db + "," + node, []string{"db"}, []string{"n1"}},
+	} {
+		was, err := decodeChecks([]byte("[" + test.was + "]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, err := decodeChecks([]byte("[" + test.is + "]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := differences(was.services, is.services); !slices.Equal(got, test.services) {
+			t.Errorf("from %s to %s: services %v, want %v", test.was, test.is, got, test.services)
+		}
+		if got := differences(was.nodes, is.nodes); !slices.Equal(got, test.nodes) {
+			t.Errorf("from %s to %s: nodes %v, want %v", test.was, test.is, got, test.nodes)
+		}
+	}
+	if _, err := decodeChecks([]byte("{}")); err == nil {
+		t.Error("an answer that is no list is taken")
+	}
+}
