@@ -71,6 +71,7 @@ func newWebhooks(s *config.Settings, access *rest.Config, secure *secure, metric
 		return nil, err
 	}
 	w.writer.Namespace, w.writer.Revision, w.writer.Pod, w.writer.Log = s.Namespace, w.labelled(), s.PodName, log
+	w.writer.Test = cluster.SelfTest{Name: webhook.SelfTest, Answer: webhook.SelfTestAnswer(w.labelled())}
 	w.writer.Mutating, w.writer.Validating = w.named(s.Injection.Webhooks), s.Injection.Checks
 	w.writer.Roots = func() []byte { return secure.keeper.Authority().Roots() }
 	return w, nil

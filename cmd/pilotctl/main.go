@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/ctl/proxyconfig"
 	"github.com/pilotmesh/pilot/internal/ctl/remotes"
 	"github.com/pilotmesh/pilot/internal/ctl/tag"
@@ -44,6 +45,7 @@ Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), describeCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), topCommand(), graphCommand(),
 		waitCommand(), registriesCommand(), exportCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
 		installCommand(), upgradeCommand(), uninstallCommand(), tag.Command(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), versionCommand())
+	c.PersistentPreRun = func(cmd *cobra.Command, _ []string) { console.Tunnel(cmd) }
 	addCompletions(c)
 	return c
 }

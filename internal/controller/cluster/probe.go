@@ -13,8 +13,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	discovery "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
-
-	"github.com/pilotmesh/pilot/internal/inject/webhook"
 )
 
 // maxMissed is how many tests in a row must fail before validation fails open: one may be lost while a replica ends.
@@ -45,7 +43,11 @@ type probe struct {
 	client              dynamic.Interface
 	endpoints           discovery.DiscoveryV1Interface
 	namespace, revision string
+	test                SelfTest
 }
+
+// SelfTest is the name of the object that a control plane refuses, and the text with which it does.
+type SelfTest struct{ Name, Answer string }
 
 func newProbe(config *rest.Config) (*probe, error) {
 	config = rest.CopyConfig(config)
@@ -67,15 +69,15 @@ func (p *probe) answered(ctx context.Context) (bool, error) {
 	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "spec": map[string]any{"address": "192.0.2.1"},
 	}}
-	o.SetName(webhook.SelfTest)
+	o.SetName(p.test.Name)
 	o.SetNamespace(p.namespace)
-	o.SetLabels(map[string]string{"istio.io/rev": p.revision})
+	o.SetLabels(map[string]string{revisionName: p.revision})
 	entries := schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: "workloadentries"}
 	_, err := p.client.Resource(entries).Namespace(p.namespace).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: manager})
 	switch {
 	case err == nil:
 		return false, nil
-	case strings.Contains(err.Error(), webhook.SelfTestAnswer(p.revision)):
+	case strings.Contains(err.Error(), p.test.Answer):
 		return true, nil
 	case apierrors.IsForbidden(err):
 		return false, fmt.Errorf("the checking webhook cannot be tested, and its failurePolicy stays as it is: %w; add the rule {apiGroups: [networking.istio.io], resources: [workloadentries], verbs: [create]} to the ClusterRole of the control plane", err)

@@ -43,6 +43,8 @@ type Webhooks struct {
 	Namespace string
 	// Revision is the value of istio.io/rev of the control plane.
 	Revision string
+	// Test describes the self-test of the checking webhook.
+	Test SelfTest
 	// Pod is the name of the pod of this replica; empty if there is none.
 	Pod string
 	// Mutating and Validating are the names of the objects. One that does not exist is no error.
@@ -71,7 +73,7 @@ func NewWebhooks(config *rest.Config) (*Webhooks, error) {
 // Run keeps the configurations until ctx ends. If this was the last replica, validation fails open from then on.
 func (w *Webhooks) Run(ctx context.Context) {
 	const message = "API servers may not be able to call the webhooks, because their configuration cannot be written; it is tried again"
-	w.probe.namespace, w.probe.revision = w.Namespace, w.Revision
+	w.probe.namespace, w.probe.revision, w.probe.test = w.Namespace, w.Revision, w.Test
 	keepWriting(ctx, webhooksPeriod, w.Log, message, func() error {
 		tags, err := w.tags(ctx)
 		for _, name := range append(tags, w.Mutating) {
@@ -88,7 +90,7 @@ func (w *Webhooks) Run(ctx context.Context) {
 
 // tags returns the configurations of the tags of this revision.
 func (w *Webhooks) tags(ctx context.Context) (names []string, err error) {
-	list, err := w.client.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: "istio.io/tag,istio.io/rev=" + w.Revision})
+	list, err := w.client.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: tagName + "," + revisionName + "=" + w.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("listing the tags of the revision %s: %w", w.Revision, err)
 	}
@@ -178,7 +180,7 @@ func (w *Webhooks) validating(ctx context.Context, name string) error {
 	at := w.client.ValidatingWebhookConfigurations()
 	is, err := at.Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case name == defaultValidator && (apierrors.IsForbidden(err) || err == nil && is.Labels["istio.io/rev"] != w.Revision):
+	case name == defaultValidator && (apierrors.IsForbidden(err) || err == nil && is.Labels[revisionName] != w.Revision):
 		return nil
 	case err != nil:
 		return w.explain(name, err)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -73,5 +74,27 @@ func TestTests(t *testing.T) {
 		if changed := p.saw(step.answered); changed != step.changed || p.is != step.is {
 			t.Errorf("step %d: %s, changed %t", n, p.is, changed)
 		}
+	}
+}
+
+// TestResolved: the labels of namespaces with tags, as the webhooks of revisions select them.
+func TestResolved(t *testing.T) {
+	tags := map[string]string{"prod": "1-2", "default": "1-3"}
+	for _, c := range []struct{ labels, want map[string]string }{
+		{map[string]string{"istio.io/rev": "prod", "team": "a"}, map[string]string{"istio.io/rev": "1-2", "team": "a"}},
+		{map[string]string{"istio.io/rev": "1-1"}, map[string]string{"istio.io/rev": "1-1"}},
+		{map[string]string{"istio-injection": "enabled"}, map[string]string{"istio.io/rev": "1-3"}},
+		{map[string]string{"istio-injection": "enabled", "istio.io/rev": "prod"}, map[string]string{"istio.io/rev": "1-3"}},
+		{map[string]string{"istio-injection": "disabled", "istio.io/rev": "prod"}, map[string]string{"istio-injection": "disabled", "istio.io/rev": "prod"}},
+		{nil, nil},
+	} {
+		before := maps.Clone(c.labels)
+		if is := resolved(c.labels, tags); !maps.Equal(is, c.want) || !maps.Equal(before, c.labels) {
+			t.Errorf("%v is %v, want %v", before, is, c.want)
+		}
+	}
+	enabled := map[string]string{"istio-injection": "enabled"}
+	if is := resolved(enabled, nil); !maps.Equal(is, enabled) {
+		t.Errorf("without tags: %v", is)
 	}
 }

@@ -20,30 +20,30 @@ func TestCommands(t *testing.T) {
 	if len(pods) != 1 || !pods[0].Injected {
 		t.Fatalf("the shop has no proxy: %+v", pods)
 	}
-	name, pages := pods[0].Name+".shop", u.pages("istiod")
-	u.proxyIsThere(name, pages)
+	name := pods[0].Name + ".shop"
+	u.proxyIsThere(name)
 
 	for _, c := range []struct {
 		want string
 		args []string
 	}{
-		{"outbound|80||web.shop.svc.cluster.local", []string{"proxy-config", "clusters", name, "--address", pages}},
-		{"0.0.0.0", []string{"proxy-config", "listeners", name, "--address", pages}},
-		{"web.shop.svc.cluster.local", []string{"proxy-config", "routes", pods[0].Name, "-n", "shop", "--address", pages}},
+		{"web.shop.svc.cluster.local", []string{"proxy-config", "clusters", name}},
+		{"0.0.0.0", []string{"proxy-config", "listeners", name}},
+		{"web.shop.svc.cluster.local", []string{"proxy-config", "routes", pods[0].Name, "-n", "shop"}},
 		{"HEALTHY", []string{"proxy-config", "endpoints", name}},
 		{"default", []string{"proxy-config", "secret", name}},
 		{"istio-proxy", []string{"proxy-config", "bootstrap", name, "-o", "json"}},
-		{"level", []string{"proxy-config", "log", name}},
+		{"upstream", []string{"proxy-config", "log", name}},
 		{"gets a proxy", []string{"explain", "injection", name}},
-		{"pod shop/web gets a proxy", []string{"check"}},
+		{"a pod of shop gets a proxy", []string{"check"}},
 	} {
 		if out, code := u.run(c.args...); code != 0 || !strings.Contains(out, c.want) {
 			t.Errorf("pilotctl %s: exit code %d, want 0 and %q", strings.Join(c.args, " "), code, c.want)
 		}
 	}
-	u.askPages(name, pages)
-	u.report(pages)
-	u.remoteSecret(pages)
+	u.askPages(name)
+	u.report()
+	u.remoteSecret()
 	u.fromIstio()
 	u.analysis()
 }
@@ -56,16 +56,21 @@ func (u *user) rooted(configuration string) func() bool {
 }
 
 // proxyIsThere waits until a proxy has all of its configuration.
-func (u *user) proxyIsThere(name, pages string) {
+func (u *user) proxyIsThere(name string) {
 	u.Helper()
+	last := ""
 	u.until("a proxy with its configuration", func() bool {
-		out, code := u.free("proxy-status", name, "--address", pages)
+		out, code := u.free("proxy-status", name)
+		if out != last {
+			u.Logf("proxy-status: exit code %d\n%s", code, out)
+			last = out
+		}
 		return code == 0 && strings.Contains(out, "SYNCED")
 	})
 }
 
 // askPages calls the commands that ask the pages of the control plane and no cluster.
-func (u *user) askPages(name, pages string) {
+func (u *user) askPages(name string) {
 	u.Helper()
 	for _, c := range []struct {
 		want string
@@ -78,19 +83,18 @@ func (u *user) askPages(name, pages string) {
 		{"SYNCED", []string{"proxy-status"}},
 		{"no problems", []string{"problems"}},
 	} {
-		args := append(c.args, "--address", pages)
-		if out, code := u.free(args...); code != 0 || !strings.Contains(out, c.want) {
-			u.Errorf("pilotctl %s: exit code %d, want 0 and %q; it is\n%s", strings.Join(args, " "), code, c.want, out)
+		if out, code := u.free(c.args...); code != 0 || !strings.Contains(out, c.want) {
+			u.Errorf("pilotctl %s: exit code %d, want 0 and %q; it is\n%s", strings.Join(c.args, " "), code, c.want, out)
 		}
 	}
 }
 
 // report makes an archive with the logs of the cluster.
-func (u *user) report(pages string) {
+func (u *user) report() {
 	u.Helper()
 	file := filepath.Join(u.TempDir(), "report.tar.gz")
-	out := u.done("bug-report", "--address", pages, "--file", file)
-	if strings.Contains(out, "left out") {
+	out := u.done("bug-report", "--file", file)
+	if n := strings.Count(out, "left out"); n != 1 || !strings.Contains(out, "left out: Secrets") {
 		u.Errorf("parts of the report are missing")
 	}
 	if info, err := os.Stat(file); err != nil || info.Size() < 10_000 {
@@ -99,11 +103,12 @@ func (u *user) report(pages string) {
 }
 
 // remoteSecret lets the control plane read its own cluster as a remote one.
-func (u *user) remoteSecret(pages string) {
+func (u *user) remoteSecret() {
 	u.Helper()
 	u.refused(1, "istio-reader-service-account", "create-remote-secret", "--name", "west")
 	u.apply(u.done("create-remote-secret", "--print-account"))
 	u.Cleanup(func() {
+		u.kubectl("delete", "serviceaccount,secret", "istio-reader-service-account", "istio-reader-service-account-istio-remote-secret-token", "-n", "istio-system", "--ignore-not-found")
 		u.kubectl("delete", "clusterrole,clusterrolebinding", "istio-reader-service-account-istio-system", "--ignore-not-found")
 	})
 	out := u.done("create-remote-secret", "--name", "west")
@@ -113,12 +118,12 @@ func (u *user) remoteSecret(pages string) {
 	}
 	u.apply("# " + secret)
 	u.until("the remote cluster", func() bool {
-		out, code := u.free("remote-clusters", "--address", pages)
+		out, code := u.free("remote-clusters")
 		return code == 0 && strings.Contains(out, "synced")
 	})
 	u.kubectl("delete", "secret", "istio-remote-secret-west", "-n", "istio-system")
 	u.until("no remote cluster", func() bool {
-		out, _ := u.free("remote-clusters", "--address", pages)
+		out, _ := u.free("remote-clusters")
 		return strings.Contains(out, "no remote clusters")
 	})
 }

@@ -76,7 +76,9 @@ func (u *user) free(args ...string) (string, int) {
 	u.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience) // also for what cleans up after a test
 	defer cancel()
-	out, err := exec.CommandContext(ctx, u.pilotctl, args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, u.pilotctl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.c.Kubeconfig())
+	out, err := cmd.CombinedOutput()
 	failed, ok := errors.AsType[*exec.ExitError](err)
 	switch {
 	case ok:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os/exec"
 	"strings"
 	"time"
@@ -114,11 +113,4 @@ func (u *user) pods(namespace string) (all []pod) {
 		all = append(all, p)
 	}
 	return all
-}
-
-// pages returns the address of the pages of a control plane.
-func (u *user) pages(service string) string {
-	u.Helper()
-	ip := u.kubectl("get", "service", service, "-n", "istio-system", "-o", "jsonpath={.spec.clusterIP}")
-	return "http://" + net.JoinHostPort(strings.TrimSpace(ip), "15014")
 }

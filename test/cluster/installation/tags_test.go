@@ -105,6 +105,9 @@ func (u *user) defaultTag() {
 	if r := u.restarted("plain"); r != "canary" {
 		u.Errorf("with the tag default, the proxy has the revision %q", r)
 	}
+	name := u.pods("plain")[0].Name + ".plain"
+	u.done("explain", "injection", name, "--revision", "canary")
+	u.refused(1, "the namespace has the revision canary", "explain", "injection", name)
 	u.done("upgrade") // it must leave the webhooks of the control plane without a revision idle
 	if r := u.restarted("plain"); r != "canary" {
 		u.Errorf("after an upgrade of the other control plane, the proxy has the revision %q", r)

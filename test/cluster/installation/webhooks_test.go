@@ -42,6 +42,7 @@ func TestFailurePolicy(t *testing.T) {
 
 	u.kubectl("scale", "deployment/istiod", "-n", "istio-system", "--replicas=0")
 	u.until("Ignore without a replica", func() bool { return u.policies(checks) == "Ignore Ignore" })
+	u.until("the end of the replica", func() bool { return u.kubectl("get", "pods", "-n", "istio-system", "-o", "name") == "" })
 	if out, err := u.applied(invalid("shop")); err != nil {
 		t.Errorf("without a replica: %v\n%s", err, out)
 	}
@@ -52,11 +53,12 @@ func TestFailurePolicy(t *testing.T) {
 	u.killed(checks)
 }
 
-// unreachable lets API servers call a port at which nothing answers, while replicas run.
+// unreachable lets API servers call a port at which nothing answers, while replicas run. The replica is killed, because API servers keep connections.
 func (u *user) unreachable(checks string) {
 	u.Helper()
 	const service = `{"spec": {"ports": [{"name": "https-webhook", "port": 443, "targetPort": %d, "protocol": "TCP"}]}}`
 	u.kubectl("patch", "service/istiod", "-n", "istio-system", "-p", fmt.Sprintf(service, 15999))
+	u.kill()
 	u.until("Ignore without an answer", func() bool { return u.policies(checks) == "Ignore Ignore" })
 	if out, err := u.applied(invalid("shop")); err != nil {
 		u.Errorf("without an answer: %v\n%s", err, out)
@@ -68,10 +70,16 @@ func (u *user) unreachable(checks string) {
 	u.failsClosed(checks)
 }
 
+// kill kills all replicas without a word.
+func (u *user) kill() {
+	u.Helper()
+	u.kubectl("delete", "pod", "-n", "istio-system", "-l", "app=istiod", "--force", "--grace-period=0", "--wait=false")
+}
+
 // killed kills the only replica, and creates pods and objects meanwhile: pods wait for their proxies, and the control plane's namespace is not blocked.
 func (u *user) killed(checks string) {
 	u.Helper()
-	u.kubectl("delete", "pod", "-n", "istio-system", "-l", "app=istiod", "--force", "--grace-period=0", "--wait=false")
+	u.kill()
 	own := strings.ReplaceAll(invalid("istio-system"), `"a b"`, "right.example")
 	if out, err := u.applied(own); err != nil {
 		u.Errorf("an object of the control plane's namespace: %v\n%s", err, out)
