@@ -112,7 +112,7 @@ func (c *Cluster) List(ctx context.Context, kind Reference, selector string) (al
 	return all, nil
 }
 
-// Put makes an object, or replaces the one of that name, whoever has made it.
+// Put makes an object, or replaces the one of that name, also if another tool has made it.
 func (c *Cluster) Put(ctx context.Context, o *unstructured.Unstructured) error {
 	r := refer(o)
 	is, err := c.get(ctx, r)
@@ -133,7 +133,7 @@ func (c *Cluster) Put(ctx context.Context, o *unstructured.Unstructured) error {
 	return nil
 }
 
-// Drop deletes an object, whoever has made it, and waits until it is gone.
+// Drop deletes an object, also if another tool has made it, and waits until it is gone.
 func (c *Cluster) Drop(ctx context.Context, o *unstructured.Unstructured) error {
 	if err := c.drop(ctx, refer(o)); err != nil {
 		return err

@@ -27,7 +27,7 @@ const (
 	defaultTag       = "default"
 )
 
-// The suffix of the names of checking webhooks, and the prefix of those that never block, because they are for the control plane's namespace.
+// Names of checking webhooks end with the suffix checking. The prefix neverBlock marks the ones for the control plane's own namespace.
 const (
 	checking   = "validation.istio.io"
 	neverBlock = "own."
@@ -175,7 +175,7 @@ func (w *Webhooks) mutating(ctx context.Context, name string) error {
 	return w.explain(name, err)
 }
 
-// validating keeps one configuration. That of the tag "default" may belong to another revision.
+// validating keeps one configuration. The one of the tag "default" may belong to another revision.
 func (w *Webhooks) validating(ctx context.Context, name string) error {
 	at := w.client.ValidatingWebhookConfigurations()
 	is, err := at.Get(ctx, name, metav1.GetOptions{})

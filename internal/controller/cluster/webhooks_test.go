@@ -35,7 +35,7 @@ func TestWebhookRoots(t *testing.T) {
 	}
 }
 
-// TestFailurePolicy: only webhooks of the control plane's namespace get another policy, and only those that should have one.
+// TestFailurePolicy: only webhooks of the control plane's namespace get another policy, if they should have one.
 func TestFailurePolicy(t *testing.T) {
 	w := &Webhooks{Namespace: "mesh", Roots: func() []byte { return []byte("roots") }}
 	service := func(namespace string, fails, wants registration.FailurePolicyType) hook {

@@ -25,7 +25,7 @@ const (
 )
 
 // Tunnel makes a command that asks a control plane ask one of the cluster of the kubeconfig, if no --address is given and none is on this host. Then it
-// says so on the standard error. Without such a cluster it does nothing, and the command says what is wrong. The tunnel ends with the context of
+// says so on the standard error. Without such a cluster the command fails as before. The tunnel ends with the context of
 // the command.
 func Tunnel(cmd *cobra.Command) {
 	address := cmd.Flags().Lookup("address")

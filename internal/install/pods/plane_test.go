@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestControlPlane: only ready pods that do not end are asked, and those of the control plane without a revision go before others.
+// TestControlPlane: only ready pods that do not end are asked, and the control plane without a revision goes before others.
 func TestControlPlane(t *testing.T) {
 	pod := func(name, revision string, ready core.ConditionStatus, ending bool) core.Pod {
 		p := core.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "mesh", Name: name, Labels: map[string]string{"istio.io/rev": revision}}}

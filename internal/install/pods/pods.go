@@ -107,8 +107,8 @@ func (c *Client) List(ctx context.Context, namespace string) ([]Pod, error) {
 	return all, nil
 }
 
-// ControlPlane returns namespace and name of the ready pods of control planes; of one revision, if it is given. Those of the control plane without a
-// revision go before others.
+// ControlPlane returns namespace and name of the ready pods of control planes; of one revision, if it is given. The control plane without a revision
+// goes before others.
 func (c *Client) ControlPlane(ctx context.Context, revision string) (found [][2]string, err error) {
 	selector := "app=istiod"
 	if revision != "" {

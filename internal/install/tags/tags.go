@@ -1,10 +1,10 @@
 // Package tags gives revisions of the control plane other names. Namespaces that choose a tag (istio.io/rev=TAG) move to another revision when
 // the tag does, without another label. A tag is a webhook configuration of its own that calls the service of a revision; the tag "default"
-// stands for the control plane without a revision, so that istio-injection=enabled counts for it, too.
+// takes the place of the control plane without a revision, so that istio-injection=enabled counts for it, too.
 //
 // Invariants: at any moment at least one webhook injects the pods of a namespace whose tag moves, so that none starts without its proxy. A tag never
-// points to a revision that cannot answer: its roots and endpoints are looked at before. The objects are those of the chart, with the address and the
-// roots of the webhooks of the revision, so that tags can also point to revisions that other tools have installed.
+// points to a revision that cannot answer: its roots and endpoints are looked at before. The chart has the objects; the address and the
+// roots come from the webhooks of the revision, so that tags can also point to revisions that other tools have installed.
 //
 // Goroutines: the package starts none.
 package tags
@@ -45,7 +45,7 @@ type Change struct {
 // maxName is the length of the longest tag: its objects have it in their names.
 const maxName = 50
 
-// Check returns what is wrong with the names of a change.
+// Check returns the mistakes in the names of a change.
 func (c Change) Check() error {
 	if mistakes := validation.IsDNS1123Label(c.Tag); len(mistakes) > 0 || len(c.Tag) > maxName {
 		return fmt.Errorf("the tag %q is no name: write lower-case letters, digits and dashes, %d characters at most", c.Tag, maxName)
@@ -213,7 +213,7 @@ func ready(o *unstructured.Unstructured) bool {
 	})
 }
 
-// aim makes API servers call the webhooks of a configuration like those of a revision. Validation has another path of the same service.
+// aim makes API servers call the webhooks of a configuration like the ones of a revision. Validation has another path of the same service.
 func aim(o *unstructured.Unstructured, client map[string]any) {
 	list, found, _ := unstructured.NestedSlice(o.Object, "webhooks")
 	if !found {

@@ -76,7 +76,7 @@ func rendered(t *testing.T, tag string) map[string]*unstructured.Unstructured {
 	return made
 }
 
-// TestAim: the webhooks of a tag call what those of the revision call, and validation another path of the same service.
+// TestAim: the webhooks of a tag and of its revision call the same service, and validation another path of the same service.
 func TestAim(t *testing.T) {
 	made := rendered(t, "default")
 	if len(made) != 4 {

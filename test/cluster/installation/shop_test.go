@@ -81,7 +81,7 @@ func (u *user) rolledOut(namespace, name string) {
 type pod struct {
 	Name     string
 	Revision string   // of its proxy
-	Injected bool     // it has a proxy
+	Injected bool     // it has exactly one proxy
 	Images   []string // of its containers
 }
 
@@ -106,10 +106,14 @@ func (u *user) pods(namespace string) (all []pod) {
 			continue
 		}
 		p := pod{Name: one.Metadata.Name, Revision: one.Metadata.Annotations["istio.io/rev"]}
+		proxies := 0
 		for _, c := range append(one.Spec.Containers, one.Spec.InitContainers...) {
 			p.Images = append(p.Images, c.Image)
-			p.Injected = p.Injected || c.Name == "istio-proxy"
+			if c.Name == "istio-proxy" {
+				proxies++
+			}
 		}
+		p.Injected = proxies == 1
 		all = append(all, p)
 	}
 	return all

@@ -96,10 +96,27 @@ func (u *user) keepsRoots(configuration string) {
 	u.until("the roots of "+configuration, u.rooted(configuration))
 }
 
+// both lets the webhooks of two revisions select the same pods: these get one proxy that works, and check says what is wrong.
+func (u *user) both() {
+	u.Helper()
+	objects := u.done("tag", "generate", "default", "--revision", "canary")
+	u.apply(objects)
+	u.restarted("plain")
+	found := strings.Join(u.levels()["error"], "\n")
+	if !strings.Contains(found, "are injected by several: istio-revision-tag-default, istio-sidecar-injector") {
+		u.Errorf("check does not find webhooks that inject the same pods: %s", found)
+	}
+	u.done("tag", "remove", "default", "--skip-confirmation")
+	if r := u.restarted("plain"); r != "default" {
+		u.Errorf("after the second webhook is gone, the proxy has the revision %q", r)
+	}
+}
+
 // defaultTag puts a revision in the place of the control plane without one, and takes that back.
 func (u *user) defaultTag() {
 	u.Helper()
 	u.deploy("plain")
+	u.both()
 	u.refused(1, "--overwrite makes them idle", "tag", "set", "default", "--revision", "canary")
 	u.done("tag", "set", "default", "--revision", "canary", "--overwrite")
 	if r := u.restarted("plain"); r != "canary" {

@@ -76,7 +76,7 @@ func (u *user) kill() {
 	u.kubectl("delete", "pod", "-n", "istio-system", "-l", "app=istiod", "--force", "--grace-period=0", "--wait=false")
 }
 
-// killed kills the only replica, and creates pods and objects meanwhile: pods wait for their proxies, and the control plane's namespace is not blocked.
+// killed kills the only replica, and creates pods and objects before it is back: pods wait for their proxies, and the control plane's namespace is not blocked.
 func (u *user) killed(checks string) {
 	u.Helper()
 	u.kill()
@@ -93,7 +93,7 @@ func (u *user) killed(checks string) {
 	u.failsClosed(checks)
 }
 
-// TestNewAuthority: the authority is replaced; API servers go on calling the webhooks.
+// TestNewAuthority: the authority is replaced; API servers call the webhooks as before.
 func TestNewAuthority(t *testing.T) {
 	u := on(t)
 	u.namespace("shop", "istio-injection=enabled")

@@ -66,8 +66,8 @@ func Write(dir string, files map[string]File, group *int64) (bool, error) {
 	return true, err
 }
 
-// Places makes the directories in a volume at which containers mount other volumes, as the kubelet does: in a volume that is mounted read-only,
-// nobody could make them later.
+// Places makes the directories in a volume at which containers mount other volumes, as the kubelet does: a volume that is mounted read-only
+// cannot get them later.
 func Places(dir string, object *v1.Pod, name string) error {
 	for _, c := range slices.Concat(object.Spec.InitContainers, object.Spec.Containers) {
 		for _, outer := range c.VolumeMounts {
