@@ -140,15 +140,22 @@ func (u *user) endCaller() {
 // resent returns how many clusters, listeners and routes the present replicas have sent. Endpoints are left out: the replicas are endpoints themselves.
 func (u *user) resent() map[string]string {
 	u.Helper()
-	found := map[string]string{}
+	found, counters := map[string]string{}, 0
 	for pod := range strings.FieldsSeq(u.kubectl("get", "pods", "-n", "istio-system", "-o", "name")) {
 		page := u.kubectl("exec", "-n", "istio-system", pod, "--", "pilot-discovery", "request", "GET", "/metrics")
 		for line := range strings.Lines(page) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-			if strings.HasPrefix(name, "pilot_xds_sent_resources_total{") && !strings.Contains(name, `"eds"`) && value != "0" {
+			if !strings.HasPrefix(name, "pilot_xds_sent_resources_total{") {
+				continue
+			}
+			counters++
+			if !strings.Contains(name, `"eds"`) && value != "0" {
 				found[pod+" "+name] = value
 			}
 		}
+	}
+	if counters == 0 {
+		u.Error("the replicas count no resources")
 	}
 	return found
 }
