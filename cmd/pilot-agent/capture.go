@@ -2,13 +2,18 @@ package main
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/pilotmesh/pilot/internal/agent"
 	"github.com/pilotmesh/pilot/internal/agent/capture"
 	"github.com/pilotmesh/pilot/internal/agent/capture/settings"
+	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -54,9 +59,9 @@ func captureTraffic() *cobra.Command {
   pilot-agent istio-iptables -i '*' -b '*' --native-nftables -n`,
 		Args: cobra.NoArgs,
 	}
-	flags := settings.NewFlags(c.Flags())
+	flags, logs := settings.NewFlags(c.Flags()), newLogFlags(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		job, stop, err := prepare(cmd, flags)
+		job, stop, err := prepare(cmd, flags, logs)
 		if err != nil {
 			return err
 		}
@@ -80,9 +85,9 @@ and does not need them, except -t and -r to remove the routing rule of another p
 		Example: `  pilot-agent istio-clean-iptables`,
 		Args:    cobra.NoArgs,
 	}
-	flags := settings.NewFlags(c.Flags())
+	flags, logs := settings.NewFlags(c.Flags()), newLogFlags(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		job, stop, err := prepare(cmd, flags)
+		job, stop, err := prepare(cmd, flags, logs)
 		if err != nil {
 			return err
 		}
@@ -92,13 +97,34 @@ and does not need them, except -t and -r to remove the routing rule of another p
 	return c
 }
 
+// logFlags are the flags about the log, which injection gives to the init container as well.
+type logFlags struct {
+	levels string
+	json   bool
+}
+
+func newLogFlags(set *pflag.FlagSet) *logFlags {
+	f := &logFlags{}
+	set.StringVar(&f.levels, "log_output_level", "info", "log level: debug, info, warn, error or none; PART:LEVEL,... are the levels of parts of the agent, as for the command proxy")
+	set.BoolVar(&f.json, "log_as_json", false, "write the log as JSON lines")
+	return f
+}
+
+// logger returns the logger. Levels that cannot be read do not keep traffic from being captured.
+func (f *logFlags) logger(w io.Writer) *slog.Logger {
+	log := logging.New(w, f.json, agent.Parts())
+	if err := logging.Of(log).Set(f.levels); err != nil {
+		log.Warn("settings", "remark", "--log_output_level: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return log
+}
+
 // prepare reads the environment, and lets a signal end the command.
-func prepare(cmd *cobra.Command, flags *settings.Flags) (capture.Capture, func(), error) {
+func prepare(cmd *cobra.Command, flags *settings.Flags, logs *logFlags) (capture.Capture, func(), error) {
 	if err := flags.FromEnvironment(os.Environ()); err != nil {
 		return capture.Capture{}, nil, err
 	}
 	ctx, stop := interruptible(cmd)
 	cmd.SetContext(ctx)
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	return capture.Capture{Flags: flags, Out: cmd.OutOrStdout(), Log: log, UID: os.Getuid()}, stop, nil
+	return capture.Capture{Flags: flags, Out: cmd.OutOrStdout(), Log: logs.logger(cmd.ErrOrStderr()), UID: os.Getuid()}, stop, nil
 }

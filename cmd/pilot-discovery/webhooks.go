@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -69,7 +70,8 @@ func newWebhooks(s *config.Settings, access *rest.Config, secure *secure, metric
 	if w.writer, err = cluster.NewWebhooks(access); err != nil {
 		return nil, err
 	}
-	w.writer.Namespace, w.writer.Log = s.Namespace, log
+	w.writer.Namespace, w.writer.Revision, w.writer.Pod, w.writer.Log = s.Namespace, w.labelled(), s.PodName, log
+	w.writer.Test = cluster.SelfTest{Name: webhook.SelfTest, Answer: webhook.SelfTestAnswer(w.labelled())}
 	w.writer.Mutating, w.writer.Validating = w.named(s.Injection.Webhooks), s.Injection.Checks
 	w.writer.Roots = func() []byte { return secure.keeper.Authority().Roots() }
 	return w, nil
@@ -88,6 +90,9 @@ func (w *webhooks) revision() string {
 	}
 	return w.settings.Revision
 }
+
+// labelled is the revision as the label istio.io/rev has it.
+func (w *webhooks) labelled() string { return cmp.Or(w.revision(), "default") }
 
 // named returns the name that the configuration of the injecting webhook has for this revision and namespace.
 func (w *webhooks) named(name string) string {
@@ -160,7 +165,7 @@ func (w *webhooks) add(g *run.Group, running *loop.Loop) {
 		return
 	}
 	w.synced = running.Synced()
-	server := &webhook.Server{Injector: w.present, Namespace: w.namespace, Control: w.settings.Namespace, Observe: w.observe, Log: w.log}
+	server := &webhook.Server{Injector: w.present, Namespace: w.namespace, Control: w.settings.Namespace, Revision: w.labelled(), Observe: w.observe, Log: w.log}
 	g.Add(run.Actor{Name: "values of injection", Run: w.follow})
 	g.Add(run.Actor{Name: "webhooks (--httpsAddr)", Run: func(ctx context.Context) error {
 		var open net.ListenConfig

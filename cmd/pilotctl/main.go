@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/ctl/proxyconfig"
 	"github.com/pilotmesh/pilot/internal/ctl/remotes"
+	"github.com/pilotmesh/pilot/internal/ctl/tag"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -34,7 +36,7 @@ or why a proxy does not have it (explain), and waits until a change is in force 
 which rule decides (can-i), which gateway answers a request from outside (explain gateway), and which hosts gateways serve (get).
 From the metrics of proxies it shows requests, errors and latencies per workload (top), and which workloads call each other (graph).
 It adds proxies to workloads in files (kube-inject). It puts the control plane on a cluster, upgrades and removes it (install, upgrade, uninstall),
-prints what that consists of (manifest), and says whether a cluster is fit for it, and it for the cluster (check).
+prints what that consists of (manifest), gives revisions other names (tag), and says whether a cluster is fit for it, and it for the cluster (check).
 For proxies outside Kubernetes it issues tokens (token create), and it writes the files with which a virtual machine joins the mesh
 (workload entry configure).
 
@@ -42,7 +44,8 @@ Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
 	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), describeCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), topCommand(), graphCommand(),
 		waitCommand(), registriesCommand(), exportCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
-		installCommand(), upgradeCommand(), uninstallCommand(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), versionCommand())
+		installCommand(), upgradeCommand(), uninstallCommand(), tag.Command(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), versionCommand())
+	c.PersistentPreRun = func(cmd *cobra.Command, _ []string) { console.Tunnel(cmd) }
 	addCompletions(c)
 	return c
 }

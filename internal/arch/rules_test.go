@@ -113,14 +113,16 @@ var flow = []struct{ pkg, imports string }{
 	// Objects of a control plane on a cluster.
 	{"install/check", "api inject install"},
 	{"install/pods", ""},
+	{"install/tags", "install"},
 	{"install/migrate", "api api/code config explain/analyze"},
 	{"install", "api api/spelling inject"},
 	{"admin", "ads/protocol ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/live explain/patched explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"admin/bugreport", "admin explain/configdump"},
 	{"admin/summary", "admin explain/entrance explain/why"},
 	// Commands of pilotctl, and the part that they share.
-	{"ctl/console", "admin run"},
+	{"ctl/console", "admin install/pods run"},
 	{"ctl/proxyconfig", "admin ctl/console explain/configdump install/pods run"},
+	{"ctl/tag", "ctl/console install install/tags run"},
 	{"ctl/remotes", "controller/cluster ctl/console run source source/kube"},
 	{"agent/vm", "api"},
 	{"agent/capture", "agent/capture/..."},

@@ -71,6 +71,9 @@ func (c *Cluster) Install(ctx context.Context, p Plan, objects []*unstructured.U
 	if objects, err = c.owned(ctx, objects); err != nil {
 		return err
 	}
+	if err := c.yield(ctx, p, objects); err != nil {
+		return err
+	}
 	if err := c.namespace(ctx, p.Namespace); err != nil {
 		return err
 	}

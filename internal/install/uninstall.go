@@ -29,6 +29,9 @@ func (c *Cluster) Uninstall(ctx context.Context, r Removal) error {
 	if record == nil {
 		return c.unrecorded(ctx, r)
 	}
+	if err := c.tagged(ctx, r, record); err != nil {
+		return err
+	}
 	removed := 0
 	for _, one := range backwards(record.Objects) {
 		if one.Kind == "CustomResourceDefinition" {

@@ -50,7 +50,13 @@ func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	refuseUnknown(root)
 	started := false // errors before this is set are errors in the command line
-	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	before := root.PersistentPreRun
+	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
+		started = true
+		if before != nil {
+			before(cmd, args)
+		}
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitDone

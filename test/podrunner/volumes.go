@@ -94,6 +94,9 @@ func (w *worker) mount(object *v1.Pod, source *v1.Volume) error {
 		if err = os.MkdirAll(m.path, 0o755); err == nil {
 			err = w.write(object, source, m.path)
 		}
+		if err == nil {
+			err = volume.Places(m.path, object, source.Name)
+		}
 	default:
 		err = errors.New("podrunner has no such kind of volume (it has emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim)")
 	}

@@ -4,11 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Labels that choose a revision, or a tag of one.
+const (
+	tagName       = "istio.io/tag"
+	revisionName  = "istio.io/rev"
+	injectionName = "istio-injection"
 )
 
 // ValuesMap is the ConfigMap with the Helm values of the control plane that injection reads, under the key ValuesKey.
@@ -49,7 +58,10 @@ func (m *Machines) Injection(ctx context.Context, pod [2]string, control, revisi
 	if err != nil {
 		return nil, err
 	}
-	found.Labels, found.Annotations = n.Labels, n.Annotations
+	found.Annotations = n.Annotations
+	if found.Labels, err = m.untagged(ctx, n.Labels); err != nil {
+		return nil, err
+	}
 	if found.Mesh, err = m.MeshConfig(ctx, control, revision); err != nil {
 		return nil, err
 	}
@@ -75,4 +87,41 @@ func (m *Machines) Namespace(ctx context.Context, name string) (*core.Namespace,
 		return nil, fmt.Errorf("reading the namespace %s: %w", name, err)
 	}
 	return n, nil
+}
+
+// untagged returns the labels of a namespace with the revision instead of a tag of it. Without the permission to read tags, the labels stay.
+func (m *Machines) untagged(ctx context.Context, l map[string]string) (map[string]string, error) {
+	hooks := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
+	list, err := m.dynamic.Resource(hooks).List(ctx, metav1.ListOptions{LabelSelector: tagName})
+	switch {
+	case apierrors.IsForbidden(err):
+		return l, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the tags of revisions: %w", err)
+	}
+	tags := map[string]string{}
+	for n := range list.Items {
+		of := list.Items[n].GetLabels()
+		tags[of[tagName]] = of[revisionName]
+	}
+	return resolved(l, tags), nil
+}
+
+// resolved returns the labels of a namespace with the revision instead of a tag. The tag "default" also means istio-injection=enabled.
+func resolved(l, tags map[string]string) map[string]string {
+	name := l[revisionName]
+	switch word, ok := l[injectionName]; {
+	case ok && word != "enabled":
+		return l
+	case ok:
+		name = defaultTag
+	}
+	revision, ok := tags[name]
+	if !ok {
+		return l
+	}
+	l = maps.Clone(l)
+	delete(l, injectionName)
+	l[revisionName] = revision
+	return l
 }

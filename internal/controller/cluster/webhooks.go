@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	registration "k8s.io/api/admissionregistration/v1"
@@ -16,95 +17,218 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// webhooksPeriod is how often the configurations of the webhooks are checked. Whoever applies a manifest again removes the roots.
-const webhooksPeriod = 10 * time.Second
+const (
+	// webhooksPeriod is how often the configurations of the webhooks are checked. Whoever applies a manifest again removes the roots.
+	webhooksPeriod = 10 * time.Second
+	// leaving is how long the last replica may take to make validation fail open when it ends.
+	leaving = 5 * time.Second
+	// defaultValidator is the configuration of the checking webhook of the tag "default".
+	defaultValidator = "istiod-default-validator"
+	defaultTag       = "default"
+)
 
-// Webhooks writes the roots that vouch for the control plane into the configurations of its webhooks, so that API servers call it. All
-// else in these objects belongs to the installation.
+// Names of checking webhooks end with the suffix checking. The prefix neverBlock marks the ones for the control plane's own namespace.
+const (
+	checking   = "validation.istio.io"
+	neverBlock = "own."
+)
+
+// Webhooks keeps the configurations of the webhooks of a control plane and of its tags: the roots that vouch for it, so that API servers call it, and
+// the failurePolicy of the checking ones: Fail after a test has shown that API servers reach them, and Ignore when nothing answers. All else in these
+// objects belongs to the installation. Injecting webhooks keep their failurePolicy, because no pod may start without its proxy.
 type Webhooks struct {
 	client typed.AdmissionregistrationV1Interface
+	probe  *probe
 	// Namespace is the namespace of the control plane. Webhooks of services of other namespaces are left alone.
 	Namespace string
+	// Revision is the value of istio.io/rev of the control plane.
+	Revision string
+	// Test describes the self-test of the checking webhook.
+	Test SelfTest
+	// Pod is the name of the pod of this replica; empty if there is none.
+	Pod string
 	// Mutating and Validating are the names of the objects. One that does not exist is no error.
 	Mutating, Validating string
 	// Roots returns the roots.
 	Roots func() []byte
 	Log   *slog.Logger
+
+	policy policy
 }
 
 // NewWebhooks returns a writer to an API server. It sends no request.
 func NewWebhooks(config *rest.Config) (*Webhooks, error) {
-	client, err := typed.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "webhooks"))
+	config = rest.AddUserAgent(rest.CopyConfig(config), "webhooks")
+	client, err := typed.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("a client for the configurations of webhooks: %w", err)
 	}
-	return &Webhooks{client: client}, nil
+	p, err := newProbe(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Webhooks{client: client, probe: p}, nil
 }
 
-// Run writes the roots until ctx ends.
+// Run keeps the configurations until ctx ends. If this was the last replica, validation fails open from then on.
 func (w *Webhooks) Run(ctx context.Context) {
 	const message = "API servers may not be able to call the webhooks, because their configuration cannot be written; it is tried again"
+	w.probe.namespace, w.probe.revision, w.probe.test = w.Namespace, w.Revision, w.Test
 	keepWriting(ctx, webhooksPeriod, w.Log, message, func() error {
-		return errors.Join(w.mutating(ctx), w.validating(ctx))
+		tags, err := w.tags(ctx)
+		for _, name := range append(tags, w.Mutating) {
+			err = errors.Join(err, w.mutating(ctx, name))
+		}
+		return errors.Join(err, w.validate(ctx))
 	})
+	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), leaving)
+	defer stop()
+	if err := w.leave(ending); err != nil {
+		w.Log.Warn("this may be the last replica, and the checking webhook may block changes of configuration until one runs again", "error", err)
+	}
 }
 
-func (w *Webhooks) mutating(ctx context.Context) error {
-	at := w.client.MutatingWebhookConfigurations()
-	is, err := at.Get(ctx, w.Mutating, metav1.GetOptions{})
+// tags returns the configurations of the tags of this revision.
+func (w *Webhooks) tags(ctx context.Context) (names []string, err error) {
+	list, err := w.client.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: tagName + "," + revisionName + "=" + w.Revision})
 	if err != nil {
-		return w.explain(w.Mutating, err)
+		return nil, fmt.Errorf("listing the tags of the revision %s: %w", w.Revision, err)
 	}
-	clients := make([]registration.WebhookClientConfig, len(is.Webhooks))
-	for n := range is.Webhooks {
-		clients[n] = is.Webhooks[n].ClientConfig
+	for n := range list.Items {
+		names = append(names, list.Items[n].Name)
 	}
-	patch, err := w.patch(is.ResourceVersion, clients)
-	if err != nil || patch == nil {
-		return err
-	}
-	_, err = at.Patch(ctx, w.Mutating, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager})
-	return w.explain(w.Mutating, err)
+	return names, nil
 }
 
-func (w *Webhooks) validating(ctx context.Context) error {
+// validate keeps the checking webhooks: first their roots, then the policy, which depends on them.
+func (w *Webhooks) validate(ctx context.Context) error {
 	if w.Validating == "" {
 		return nil
 	}
-	at := w.client.ValidatingWebhookConfigurations()
-	is, err := at.Get(ctx, w.Validating, metav1.GetOptions{})
+	names := []string{w.Validating, defaultValidator}
+	var all error
+	for _, name := range names {
+		all = errors.Join(all, w.validating(ctx, name))
+	}
+	if all != nil {
+		return all
+	}
+	answered, err := w.probe.answered(ctx)
+	if err != nil {
+		return err // the policy stays as it is
+	}
+	if changed := w.policy.saw(answered); changed {
+		w.Log.Info("the checking webhook was tested", "answers", answered, "failurePolicy", w.policy.is)
+		for _, name := range names {
+			all = errors.Join(all, w.validating(ctx, name))
+		}
+	}
+	return all
+}
+
+// leave makes the checking webhooks fail open if no other replica answers them.
+func (w *Webhooks) leave(ctx context.Context) error {
+	if w.Validating == "" || w.policy.is != registration.Fail {
+		return nil
+	}
+	is, err := w.client.ValidatingWebhookConfigurations().Get(ctx, w.Validating, metav1.GetOptions{})
 	if err != nil {
 		return w.explain(w.Validating, err)
 	}
-	clients := make([]registration.WebhookClientConfig, len(is.Webhooks))
-	for n := range is.Webhooks {
-		clients[n] = is.Webhooks[n].ClientConfig
+	for _, one := range is.Webhooks {
+		s := one.ClientConfig.Service
+		if s == nil || s.Namespace != w.Namespace {
+			continue
+		}
+		others, err := w.probe.others(ctx, s.Name, w.Pod)
+		if err != nil || others {
+			return err
+		}
+		break
 	}
-	patch, err := w.patch(is.ResourceVersion, clients)
+	w.policy = policy{is: registration.Ignore}
+	return errors.Join(w.validating(ctx, w.Validating), w.validating(ctx, defaultValidator))
+}
+
+// hook is the part of a webhook that is kept.
+type hook struct {
+	client registration.WebhookClientConfig
+	// fails is its failurePolicy, and wants the one that it should have; empty for one that is left alone.
+	fails, wants registration.FailurePolicyType
+}
+
+func (w *Webhooks) mutating(ctx context.Context, name string) error {
+	at := w.client.MutatingWebhookConfigurations()
+	is, err := at.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return w.explain(name, err)
+	}
+	hooks := make([]hook, len(is.Webhooks))
+	for n := range is.Webhooks {
+		hooks[n] = hook{client: is.Webhooks[n].ClientConfig}
+	}
+	patch, err := w.patch(is.ResourceVersion, hooks)
 	if err != nil || patch == nil {
 		return err
 	}
-	_, err = at.Patch(ctx, w.Validating, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager})
-	return w.explain(w.Validating, err)
+	_, err = at.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	return w.explain(name, err)
 }
 
-// patch returns the patch that writes the roots into the webhooks of the control plane's namespace; nil if they have them. It fails if the
-// object has changed since it was read.
-func (w *Webhooks) patch(version string, clients []registration.WebhookClientConfig) ([]byte, error) {
+// validating keeps one configuration. The one of the tag "default" may belong to another revision.
+func (w *Webhooks) validating(ctx context.Context, name string) error {
+	at := w.client.ValidatingWebhookConfigurations()
+	is, err := at.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case name == defaultValidator && (apierrors.IsForbidden(err) || err == nil && is.Labels[revisionName] != w.Revision):
+		return nil
+	case err != nil:
+		return w.explain(name, err)
+	}
+	hooks := make([]hook, len(is.Webhooks))
+	for n := range is.Webhooks {
+		one := &is.Webhooks[n]
+		hooks[n] = hook{client: one.ClientConfig}
+		if one.FailurePolicy != nil {
+			hooks[n].fails = *one.FailurePolicy
+		}
+		if strings.HasSuffix(one.Name, checking) && !strings.HasPrefix(one.Name, neverBlock) {
+			hooks[n].wants = w.policy.is
+		}
+	}
+	patch, err := w.patch(is.ResourceVersion, hooks)
+	if err != nil || patch == nil {
+		return err
+	}
+	_, err = at.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	return w.explain(name, err)
+}
+
+// patch returns the patch that writes roots and policies into the webhooks of the control plane's namespace; nil if they have them. It fails
+// if the object has changed since it was read.
+func (w *Webhooks) patch(version string, hooks []hook) ([]byte, error) {
 	type step struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
 	roots := w.Roots()
+	if len(roots) == 0 {
+		return nil, nil
+	}
 	steps := []step{{"test", "/metadata/resourceVersion", version}}
-	for n, c := range clients {
-		if c.Service == nil || c.Service.Namespace != w.Namespace || string(c.CABundle) == string(roots) {
+	for n, h := range hooks {
+		if h.client.Service == nil || h.client.Service.Namespace != w.Namespace {
 			continue
 		}
-		steps = append(steps, step{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", n), roots})
+		if string(h.client.CABundle) != string(roots) {
+			steps = append(steps, step{"add", fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", n), roots})
+		}
+		if h.wants != "" && h.wants != h.fails {
+			steps = append(steps, step{"add", fmt.Sprintf("/webhooks/%d/failurePolicy", n), h.wants})
+		}
 	}
-	if len(steps) == 1 || len(roots) == 0 {
+	if len(steps) == 1 {
 		return nil, nil
 	}
 	return json.Marshal(steps)

@@ -25,7 +25,7 @@ const RequestTimeout = 30 * time.Second
 
 // Address adds the flag for the address of the control plane.
 func Address(c *cobra.Command) *string {
-	return c.Flags().String("address", "http://127.0.0.1:8080", "address of the control plane's pages (its --httpAddr)")
+	return c.Flags().String("address", defaultAddress, "address of the control plane's pages (its --httpAddr); without one on this host, a pod of the kubeconfig's cluster is asked")
 }
 
 // Get reads a page of the control plane into v.

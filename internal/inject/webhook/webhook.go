@@ -33,6 +33,15 @@ const (
 	maxMessages = 10
 )
 
+// SelfTest is the name of a WorkloadEntry that a control plane refuses as a dry run if it has the label istio.io/rev of its revision, and with the
+// text of SelfTestAnswer. So it learns whether API servers reach it, and no other revision.
+const SelfTest = "pilot-webhook-self-test"
+
+// SelfTestAnswer is why the control plane of a revision refuses the object of a self-test.
+func SelfTestAnswer(revision string) string {
+	return "the self-test of the revision " + revision + " has succeeded"
+}
+
 // Event is an outcome that is counted.
 type Event int
 
@@ -52,8 +61,8 @@ type Server struct {
 	Injector func() *inject.Injector
 	// Namespace returns a namespace; nil means that only its name is known.
 	Namespace func(ctx context.Context, name string) *inject.Namespace
-	// Control is the namespace of the control plane.
-	Control string
+	// Control is the namespace of the control plane, and Revision its value of istio.io/rev.
+	Control, Revision string
 	// Observe is called with each outcome.
 	Observe func(Event)
 	Log     *slog.Logger
@@ -251,6 +260,12 @@ func (s *Server) validate(q *admission.AdmissionRequest) *admission.AdmissionRes
 	var meta metav1.PartialObjectMetadata
 	if err := json.Unmarshal(q.Object.Raw, &meta); err == nil && meta.DeletionTimestamp != nil {
 		return allowed() // whoever removes a finalizer must not have to repair the object first
+	}
+	if meta.Name == SelfTest && q.DryRun != nil && *q.DryRun {
+		if meta.Namespace == s.Control && meta.Labels["istio.io/rev"] == s.Revision {
+			return refused(http.StatusUnprocessableEntity, SelfTestAnswer(s.Revision))
+		}
+		return allowed()
 	}
 	var mistakes, warnings []string
 	for _, d := range api.Decode("", q.Object.Raw) {

@@ -34,7 +34,7 @@ func started(t *testing.T) (*httptest.Server, *[Unreadable + 1]atomic.Int64) {
 	counts := new([Unreadable + 1]atomic.Int64)
 	s := &Server{
 		Injector: func() *inject.Injector { return i }, Namespace: func(context.Context, string) *inject.Namespace { return nil },
-		Control: "istio-system", Observe: func(e Event) { counts[e].Add(1) }, Log: slog.New(slog.DiscardHandler),
+		Control: "istio-system", Revision: "canary", Observe: func(e Event) { counts[e].Add(1) }, Log: slog.New(slog.DiscardHandler),
 	}
 	server := httptest.NewTLSServer(s.Handler())
 	t.Cleanup(server.Close)
@@ -44,13 +44,19 @@ func started(t *testing.T) (*httptest.Server, *[Unreadable + 1]atomic.Int64) {
 // review sends an object through a webhook.
 func review(t *testing.T, server *httptest.Server, path, operation, object string) (*admission.AdmissionResponse, []byte) {
 	t.Helper()
+	return dryReview(t, server, path, operation, object, false)
+}
+
+// dryReview sends an object through a webhook, maybe as a dry run.
+func dryReview(t *testing.T, server *httptest.Server, path, operation, object string, dry bool) (*admission.AdmissionResponse, []byte) {
+	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(object))
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := admission.AdmissionReview{Request: &admission.AdmissionRequest{UID: "u1", Operation: admission.Operation(operation), Namespace: "shop"}}
 	q.APIVersion, q.Kind = "admission.k8s.io/v1", "AdmissionReview"
-	q.Request.Object.Raw = raw
+	q.Request.Object.Raw, q.Request.DryRun = raw, &dry
 	body, err := json.Marshal(q)
 	if err != nil {
 		t.Fatal(err)
@@ -162,6 +168,32 @@ func TestValidate(t *testing.T) {
 		if a.Allowed != (c.want == "") || !a.Allowed && !strings.Contains(a.Result.Message, c.want) {
 			t.Errorf("%s %s: %v", c.operation, c.object, a)
 		}
+	}
+}
+
+// TestSelfTest: a revision refuses the object of its own self-test, and nothing else that looks like it.
+func TestSelfTest(t *testing.T) {
+	server, counts := started(t)
+	object := func(namespace, revision string) string {
+		return fmt.Sprintf(`{apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: {name: %s, namespace: %s, labels: {istio.io/rev: %s}}, spec: {address: 192.0.2.1}}`,
+			SelfTest, namespace, revision)
+	}
+	for _, c := range []struct {
+		namespace, revision string
+		dry, refused        bool
+	}{
+		{"istio-system", "canary", true, true},
+		{"istio-system", "canary", false, false},
+		{"istio-system", "default", true, false},
+		{"shop", "canary", true, false},
+	} {
+		a, _ := dryReview(t, server, "/validate", "CREATE", object(c.namespace, c.revision), c.dry)
+		if a.Allowed == c.refused || c.refused && a.Result.Message != SelfTestAnswer("canary") {
+			t.Errorf("%+v: %+v", c, a)
+		}
+	}
+	if n := counts[Invalid].Load(); n != 0 {
+		t.Errorf("%d self-tests count as objects that are invalid", n)
 	}
 }
 

@@ -33,7 +33,8 @@ func TestOverlaps(t *testing.T) {
 			for _, one := range list {
 				m, _ := one.(map[string]any)
 				w := &admission.MutatingWebhook{NamespaceSelector: selector(t, m["namespaceSelector"]), ObjectSelector: selector(t, m["objectSelector"])}
-				all = append(all, hook{configuration: configuration, revision: o.GetLabels()["istio.io/rev"], injects: w})
+				l := o.GetLabels()
+				all = append(all, hook{configuration: configuration + l[install.TagLabel], revision: l[install.RevisionLabel], tag: l[install.TagLabel], injects: w})
 			}
 		}
 		if len(all) == 0 {
@@ -45,8 +46,38 @@ func TestOverlaps(t *testing.T) {
 	if found := overlaps(append(of("canary", "istio-system", map[string]any{"revision": "canary"}), first...)); len(found) > 0 {
 		t.Errorf("a revision beside the default one: %v", found)
 	}
+	tagged := of("canary", "istio-system", map[string]any{"revision": "canary", "revisionTags": []any{"prod"}})
+	if found := overlaps(append(tagged, first...)); len(found) > 0 {
+		t.Errorf("a revision with a tag beside the default one: %v", found)
+	}
+	if found := overlaps(append(of("other", "istio-system", map[string]any{"revision": "prod"}), tagged...)); len(found) != 1 {
+		t.Errorf("a tag with the name of another revision: %v", found)
+	}
 	if found := overlaps(append(of("second", "mesh", nil), first...)); len(found) != 2 {
 		t.Errorf("two default control planes: %v", found)
+	}
+}
+
+// TestInjects: the namespaces whose pods a control plane injects, by the names that it has.
+func TestInjects(t *testing.T) {
+	for _, c := range []struct {
+		names  []string
+		labels map[string]string
+		want   bool
+	}{
+		{[]string{"default"}, map[string]string{"istio-injection": "enabled"}, true},
+		{[]string{"default"}, map[string]string{"istio.io/rev": "default"}, true},
+		{[]string{"default"}, map[string]string{"istio.io/rev": "canary"}, false},
+		{[]string{"default"}, map[string]string{"istio-injection": "disabled", "istio.io/rev": "default"}, false},
+		{[]string{"canary", "prod"}, map[string]string{"istio.io/rev": "prod"}, true},
+		{[]string{"canary", "prod"}, map[string]string{"istio-injection": "enabled", "istio.io/rev": "prod"}, false},
+		{[]string{"canary", "default"}, map[string]string{"istio-injection": "enabled"}, true},
+		{[]string{"canary"}, nil, false},
+		{nil, map[string]string{"istio-injection": "enabled"}, false},
+	} {
+		if is := injects(c.names, c.labels); is != c.want {
+			t.Errorf("%v injects %v: %t", c.names, c.labels, is)
+		}
 	}
 }
 

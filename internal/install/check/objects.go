@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/pilotmesh/pilot/internal/install"
 )
 
 func resource(group, version, name string) schema.GroupVersionResource {
@@ -141,6 +143,7 @@ func (d *doctor) controlPlanes(ctx context.Context) {
 // hook is a webhook of the cluster, of either kind.
 type hook struct {
 	name, configuration, revision string
+	tag                           string // another name of the revision; empty for the webhooks of the revision itself
 	client                        admission.WebhookClientConfig
 	fails                         bool
 	injects                       *admission.MutatingWebhook
@@ -156,7 +159,7 @@ func (d *doctor) hooks(ctx context.Context) (all []hook, err error) {
 		for n := range o.Webhooks {
 			w := &o.Webhooks[n]
 			if strings.HasSuffix(w.Name, "sidecar-injector.istio.io") {
-				all = append(all, hook{w.Name, o.Name, o.Labels["istio.io/rev"], w.ClientConfig, w.FailurePolicy == nil || *w.FailurePolicy == admission.Fail, w})
+				all = append(all, hook{w.Name, o.Name, o.Labels[install.RevisionLabel], o.Labels[install.TagLabel], w.ClientConfig, w.FailurePolicy == nil || *w.FailurePolicy == admission.Fail, w})
 			}
 		}
 	}
@@ -167,7 +170,7 @@ func (d *doctor) hooks(ctx context.Context) (all []hook, err error) {
 	for _, o := range validating.Items {
 		for _, w := range o.Webhooks {
 			if strings.HasSuffix(w.Name, "validation.istio.io") {
-				all = append(all, hook{w.Name, o.Name, o.Labels["istio.io/rev"], w.ClientConfig, w.FailurePolicy == nil || *w.FailurePolicy == admission.Fail, nil})
+				all = append(all, hook{w.Name, o.Name, o.Labels[install.RevisionLabel], o.Labels[install.TagLabel], w.ClientConfig, w.FailurePolicy == nil || *w.FailurePolicy == admission.Fail, nil})
 			}
 		}
 	}
@@ -234,8 +237,10 @@ func (d *doctor) answered(ctx context.Context, namespace, name string) (bool, er
 func overlaps(all []hook) (found []string) {
 	revisions := []string{"default"}
 	for _, h := range all {
-		if h.revision != "" && !slices.Contains(revisions, h.revision) {
-			revisions = append(revisions, h.revision)
+		for _, name := range []string{h.revision, h.tag} {
+			if name != "" && !slices.Contains(revisions, name) {
+				revisions = append(revisions, name)
+			}
 		}
 	}
 	spaces := []labels.Set{{"istio-injection": "enabled"}}

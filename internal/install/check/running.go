@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -11,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pilotmesh/pilot/internal/install"
 )
 
 // soon is how long before its end a certificate deserves a warning: roots take long to replace.
@@ -77,9 +80,14 @@ func (d *doctor) injection(ctx context.Context) {
 		d.unable(check, err)
 		return
 	}
+	names, err := d.names(ctx)
+	if err != nil {
+		d.unable(check, err)
+		return
+	}
 	tried := false
 	for _, n := range list.Items {
-		if !d.injects(n.Labels) {
+		if !injects(names, n.Labels) {
 			continue
 		}
 		d.security(n)
@@ -91,18 +99,33 @@ func (d *doctor) injection(ctx context.Context) {
 	if !tried {
 		label := "istio-injection=enabled"
 		if d.Revision != "" {
-			label = "istio.io/rev=" + d.Revision
+			label = install.RevisionLabel + "=" + d.Revision
 		}
 		d.add(check, OK, "", "no namespace has the label %s", label)
 	}
 }
 
-// injects reports whether the labels of a namespace say that its pods get a proxy from this control plane.
-func (d *doctor) injects(labels map[string]string) bool {
-	if d.Revision != "" {
-		return labels["istio.io/rev"] == d.Revision && labels["istio-injection"] == ""
+// names returns the values of istio.io/rev that mean this control plane: its revision and its tags.
+func (d *doctor) names(ctx context.Context) ([]string, error) {
+	names := []string{cmp.Or(d.Revision, install.DefaultRevision)}
+	all, err := d.hooks(ctx)
+	for _, h := range all {
+		if h.tag != "" && h.revision == names[0] && !slices.Contains(names, h.tag) {
+			names = append(names, h.tag)
+		}
+		if h.tag == install.DefaultRevision && h.revision != names[0] && names[0] == install.DefaultRevision {
+			return nil, err // a tag of another revision has its place
+		}
 	}
-	return labels["istio-injection"] == "enabled" || labels["istio-injection"] == "" && labels["istio.io/rev"] == "default"
+	return names, err
+}
+
+// injects reports whether the labels of a namespace say that its pods get a proxy from the control plane with these names.
+func injects(names []string, labels map[string]string) bool {
+	if word, ok := labels["istio-injection"]; ok {
+		return word == "enabled" && slices.Contains(names, install.DefaultRevision)
+	}
+	return slices.Contains(names, labels[install.RevisionLabel])
 }
 
 // security checks whether a namespace admits the container that captures traffic.

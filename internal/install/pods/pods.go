@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	core "k8s.io/api/core/v1"
@@ -104,6 +105,34 @@ func (c *Client) List(ctx context.Context, namespace string) ([]Pod, error) {
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// ControlPlane returns namespace and name of the ready pods of control planes; of one revision, if it is given. The control plane without a revision
+// goes before others.
+func (c *Client) ControlPlane(ctx context.Context, revision string) (found [][2]string, err error) {
+	selector := "app=istiod"
+	if revision != "" {
+		selector += ",istio.io/rev=" + revision
+	}
+	list, err := c.core.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: maxPods})
+	if err != nil {
+		return nil, fmt.Errorf("the pods of the control plane: %w", err)
+	}
+	var others [][2]string
+	for _, p := range list.Items {
+		ready := slices.ContainsFunc(p.Status.Conditions, func(one core.PodCondition) bool { return one.Type == core.PodReady && one.Status == core.ConditionTrue })
+		switch {
+		case !ready || p.DeletionTimestamp != nil:
+		case p.Labels["istio.io/rev"] == "default":
+			found = append(found, [2]string{p.Namespace, p.Name})
+		default:
+			others = append(others, [2]string{p.Namespace, p.Name})
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	return others, nil
 }
 
 // Log returns the end of the log of a container, of lines that are not older than since.

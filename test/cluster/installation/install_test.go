@@ -63,18 +63,28 @@ func (u *user) must(err error) {
 	}
 }
 
-// run calls pilotctl and returns its output and exit code.
+// run calls pilotctl for the cluster, shows and returns its output, and returns its exit code.
 func (u *user) run(args ...string) (string, int) {
 	u.Helper()
-	cmd := exec.CommandContext(u.Context(), u.pilotctl, append(args, "--kubeconfig", u.c.Kubeconfig())...)
+	out, code := u.free(append(slices.Clone(args), "--kubeconfig", u.c.Kubeconfig())...)
+	u.Logf("pilotctl %s\n%s", strings.Join(args, " "), out)
+	return out, code
+}
+
+// free calls pilotctl and returns its output and exit code.
+func (u *user) free(args ...string) (string, int) {
+	u.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience) // also for what cleans up after a test
+	defer cancel()
+	cmd := exec.CommandContext(ctx, u.pilotctl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.c.Kubeconfig())
 	out, err := cmd.CombinedOutput()
 	failed, ok := errors.AsType[*exec.ExitError](err)
-	if err != nil && !ok {
-		u.Fatal(err)
-	}
-	u.Logf("pilotctl %s\n%s", strings.Join(args, " "), out)
-	if ok {
+	switch {
+	case ok:
 		return string(out), failed.ExitCode()
+	case err != nil:
+		u.Fatal(err)
 	}
 	return string(out), 0
 }

@@ -175,3 +175,37 @@ func TestFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaces: a volume has the directories at which containers mount other volumes in it, and keeps them when its files change.
+func TestPlaces(t *testing.T) {
+	dir := t.TempDir()
+	mounts := []v1.VolumeMount{
+		{Name: "roots", MountPath: "/var/run/secrets/istio"}, {Name: "crl", MountPath: "/var/run/secrets/istio/crl/"}, {Name: "other", MountPath: "/var/run/secrets/istio2"},
+	}
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "proxy", VolumeMounts: mounts}}}}
+	for _, text := range []string{"one", "two"} {
+		if _, err := volume.Write(dir, map[string]volume.File{"root-cert.pem": {Data: []byte(text), Mode: 0o644}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := volume.Places(dir, pod, "roots"); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(filepath.Join(dir, "crl")); err != nil || !info.IsDir() {
+			t.Errorf("the place of the other volume: %v", err)
+		}
+	}
+	place := filepath.Join(dir, "crl")
+	before, err := os.Stat(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := volume.Write(dir, map[string]volume.File{"other.pem": {Data: []byte("three"), Mode: 0o644}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(place); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the place is another one after a change of the files: %v", err)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 4 { // ..data, its directory, crl and other.pem
+		t.Errorf("the volume has %v, %v", names, err)
+	}
+}

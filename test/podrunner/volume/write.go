@@ -9,7 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // File is one file of a volume made of objects.
@@ -63,6 +66,28 @@ func Write(dir string, files map[string]File, group *int64) (bool, error) {
 	return true, err
 }
 
+// Places makes the directories in a volume at which containers mount other volumes, as the kubelet does: a volume that is mounted read-only
+// cannot get them later.
+func Places(dir string, object *v1.Pod, name string) error {
+	for _, c := range slices.Concat(object.Spec.InitContainers, object.Spec.Containers) {
+		for _, outer := range c.VolumeMounts {
+			if outer.Name != name || outer.SubPath != "" || outer.SubPathExpr != "" {
+				continue
+			}
+			for _, inner := range c.VolumeMounts {
+				below, ok := strings.CutPrefix(filepath.Clean(inner.MountPath), filepath.Clean(outer.MountPath)+"/")
+				if !ok {
+					continue
+				}
+				if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func writeFile(path string, file File, group *int64) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -113,7 +138,7 @@ func linkNames(dir string, files map[string]File) error {
 		return err
 	}
 	for _, entry := range entries {
-		if name := entry.Name(); !wanted[name] && !strings.HasPrefix(name, "..") {
+		if name := entry.Name(); !wanted[name] && !strings.HasPrefix(name, "..") && !entry.IsDir() { // a directory is a place for another volume
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				return err
 			}
