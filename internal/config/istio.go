@@ -121,6 +121,7 @@ func inertVariables() []variables.Variable {
 		{Name: "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", Usual: "true", Lacks: noGateway},
 		{Name: "ENABLE_GATEWAY_API_INFERENCE_EXTENSION", Lacks: noGateway},
 		{Name: "PILOT_SCOPE_GATEWAY_TO_NAMESPACE", Does: "Gateways are for gateways of their own namespace only"},
+		{Name: "PILOT_ENABLE_QUIC_LISTENERS", Does: "true: gateways take HTTP/3 at the HTTPS ports that their Service also has as UDP ports"},
 		{Name: "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", Lacks: "gateways do not have it yet"},
 		{Name: "ISTIO_GATEWAY_STRIP_HOST_PORT", Lacks: "gateways do not have it yet"},
 		{Name: "RESOLVE_HOSTNAME_GATEWAYS", Usual: "true", Lacks: "addresses of gateways between networks are IP addresses"},

@@ -137,7 +137,7 @@ func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 	servers := q.serversOfTable(r, t)
 	all := []omap.Change[api.Key, omap.Unit]{omap.Put(api.Key{}, omap.Unit{})}
 	var objects omap.Map[api.Key, omap.Unit]
-	var done []api.Key
+	done := map[api.Key]bool{}
 	for _, s := range servers {
 		switch {
 		case s.ofIngress() && !s.Secure():
@@ -150,14 +150,14 @@ func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
 				}
 			}
 			continue
-		case slices.Contains(done, s.Gateway):
+		case done[s.Gateway]:
 			continue
 		}
 		find := q.boundTo
 		if len(servers) == 1 {
 			find = q.boundFor
 		}
-		done = append(done, s.Gateway)
+		done[s.Gateway] = true
 		for k := range find(r, s, t.Namespace) {
 			all = append(all, omap.Put(k, omap.Unit{}))
 		}
@@ -209,13 +209,10 @@ func (q *Queries) boundFor(r *query.Reader, s Placed, namespace string) iter.Seq
 func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 	b := binding{name: k.object.String()}
 	if k.object == (api.Key{}) {
-		servers, _ := q.table.Get(r, tableKey{k.Served, k.Name})
 		b.name = "servers"
-		for _, s := range servers {
+		for _, s := range q.redirecting(r, k.Table) {
 			for _, host := range s.Hosts {
-				if s.Redirects() {
-					b.uses = append(b.uses, hostUse{host.Name, useOf(s)})
-				}
+				b.uses = append(b.uses, hostUse{host.Name, useOf(s)})
 			}
 		}
 		return []binding{b}, len(b.uses) > 0
@@ -227,7 +224,7 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 	if !ok {
 		return nil, false
 	}
-	for _, s := range q.serversFor(r, k.Table, row.Hosts) {
+	for _, s := range q.serversFor(r, k.Table, row.Hosts, row.Gateways...) {
 		if !slices.Contains(row.Gateways, s.Gateway) {
 			continue
 		}
@@ -240,26 +237,6 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 	return []binding{b}, len(b.uses) > 0
 }
 
-// serversOfTable returns all servers of a table.
-func (q *Queries) serversOfTable(r *query.Reader, t Table) (list []Placed) {
-	if !t.Shared() {
-		list, _ = q.table.Get(r, tableKey{t.Served, t.Name})
-		return list
-	}
-	for _, s := range q.shared.Merged(r, sharedKey{t.Served, t.Name}).All() {
-		list = append(list, s.Placed)
-	}
-	return list
-}
-
-// serversFor returns the servers of a table that may have the routes of an object with some hosts.
-func (q *Queries) serversFor(r *query.Reader, t Table, hosts []string) []Placed {
-	if t.Shared() {
-		return q.sharedBy(r, sharedKey{t.Served, t.Name}, hosts)
-	}
-	return q.serversOfTable(r, t)
-}
-
 // bindIngress returns what an Ingress contributes to a table: all its hosts where there is no TLS, and where there is, those for which it
 // asks for a certificate itself.
 func (q *Queries) bindIngress(r *query.Reader, of bindingKey) ([]binding, bool) {
@@ -269,7 +246,7 @@ func (q *Queries) bindIngress(r *query.Reader, of bindingKey) ([]binding, bool) 
 		return nil, false
 	}
 	b := binding{name: k.String()}
-	for _, s := range q.serversFor(r, of.Table, q.securedHosts(r, k)) {
+	for _, s := range q.serversFor(r, of.Table, q.securedHosts(r, k), k) {
 		if !s.ofIngress() {
 			continue
 		}
@@ -308,6 +285,14 @@ func (q *Queries) securedHosts(r *query.Reader, k api.Key) (list []string) {
 func (q *Queries) secures(r *query.Reader, k api.Key, host string) bool {
 	row, ok := q.tables.Gateways.Servers.Get(r, k)
 	return ok && row.Secures(host)
+}
+
+// redirecting returns the servers of a table that redirect requests to HTTPS. Shared hosts take TLS, so none of their servers does.
+func (q *Queries) redirecting(r *query.Reader, t Table) []Placed {
+	if t.Shared() {
+		return nil
+	}
+	return slices.DeleteFunc(q.serversOfTable(r, t), func(s Placed) bool { return !s.Redirects() })
 }
 
 func useOf(s Placed) Use {

@@ -70,8 +70,11 @@ type Queries struct {
 	// plan is the listeners of gateways; the others are parts of it: a listener, the servers of a route configuration, and names.
 	plan     query.Query[Served, *plan]
 	listener query.Query[listenerKey, *Listener]
-	table    query.Query[tableKey, []Placed]
 	names    query.Query[Served, names]
+	// servers are the servers of a route configuration.
+	servers query.Layers[tableKey, api.Key, placedList]
+	// http3 is the port of a route configuration for HTTP/3.
+	http3 query.Query[tableKey, uint32]
 	// shared are the hosts of a route configuration with certificates on demand, and onDemand all hosts with such certificates.
 	shared   query.Layers[sharedKey, omap.Name, sharedServer]
 	onDemand query.Layers[Served, omap.Name, sharedServer]

@@ -98,6 +98,9 @@ func (b *planner) share() {
 		if slices.ContainsFunc(l.Servers, func(s Placed) bool { return s.Kind() == gateway.PassesMeshTLS }) {
 			continue // its filter chains are chosen by more than the name in TLS
 		}
+		if l.QUIC {
+			continue // Envoy does not get certificates on demand over QUIC
+		}
 		table := sharedTable(l.Socket)
 		var hosts []omap.Change[omap.Name, sharedServer]
 		var rest []Placed
