@@ -279,11 +279,7 @@ func (c Class) Hash() omap.Hash {
 		h.key(k)
 	}
 	h.end()
-	for s := range c.Selectors.All() {
-		h.text(s.Namespace)
-		h.labels(s.Labels)
-	}
-	h.end()
+	h.selectors(c.Selectors)
 	for _, list := range []intern.List[api.Key]{c.Filters, c.Extensions} {
 		for k := range list.All() {
 			h.key(k)
@@ -335,6 +331,14 @@ func (h *hashed) text(texts ...string) {
 func (h *hashed) labels(list mesh.Labels) {
 	for l := range list.All() {
 		h.text(l.Name, l.Value)
+	}
+	h.end()
+}
+
+func (h *hashed) selectors(list intern.List[GatewaySelector]) {
+	for s := range list.All() {
+		h.text(s.Namespace)
+		h.labels(s.Labels)
 	}
 	h.end()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
 // Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
@@ -28,6 +29,10 @@ type Gateways struct {
 	// Gateways without a selector under no label.
 	Selectors store.Table[api.Key, mesh.Labels]
 	Selecting store.Index[mesh.Label, SelectingPolicy]
+	// Selected lists the Gateways with a selector, of all namespaces or of one.
+	Selected store.Index[proxy.GatewaySelector, api.Key]
+	// Crowds lists the hosts that may get certificates on demand, behind their Gateways, of the Gateways with a selector.
+	Crowds store.Index[proxy.GatewaySelector, omap.Name]
 	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
 	// see them, BoundHosts by these and by host, BoundFor by the labels of gateways in their rules, and BoundDelegates by their delegates.
 	Bindings       store.Table[api.Key, *GatewayBinding]
@@ -124,6 +129,8 @@ type GatewayServers struct {
 	Created   int64
 	Admission Admission
 	Servers   []gateway.Server
+	// Selector is the selector of a Gateway; empty for an Ingress.
+	Selector mesh.Labels
 	// Ignored is the field of a default backend that has no effect because there are rules; empty if there is none.
 	Ignored string
 }
@@ -136,8 +143,9 @@ type GatewayRoutes struct {
 }
 
 func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
-	t.Gateways.Selectors.Set(tx, o.Key, mesh.LabelsOf(spec.Selector))
-	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.ServersOf(spec, o.Namespace)})
+	selector := mesh.LabelsOf(spec.Selector)
+	t.Gateways.Selectors.Set(tx, o.Key, selector)
+	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.ServersOf(spec, o.Namespace), Selector: selector})
 }
 
 // bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
@@ -191,7 +199,7 @@ func (g *GatewayRoutes) Of(host string) (list []gateway.Route) {
 }
 
 func (g *GatewayServers) equal(o *GatewayServers) bool {
-	return g.Created == o.Created && g.Admission == o.Admission && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateway.Server.Equal)
+	return g.Created == o.Created && g.Admission == o.Admission && g.Selector == o.Selector && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateway.Server.Equal)
 }
 
 func (g *GatewayRoutes) equal(o *GatewayRoutes) bool {
@@ -211,6 +219,7 @@ func (t *Tables) defineGateways(db *store.DB) {
 		}
 		add(first, SelectingPolicy{Key: k, Labels: labels})
 	})
+	t.defineSelected()
 	t.defineBindings(db)
 	t.defineAdmission(db)
 	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
@@ -241,6 +250,28 @@ func (t *Tables) defineGateways(db *store.DB) {
 	g.Hosts = store.NewIndex(g.Routes, "gatewayHosts", func(_ api.Key, s *GatewayRoutes, add func(struct{}, omap.Name)) {
 		for _, route := range s.Routes {
 			add(struct{}{}, omap.Name(route.Host))
+		}
+	})
+}
+
+// defineSelected defines the indexes of Gateways by their whole selectors.
+func (t *Tables) defineSelected() {
+	g := &t.Gateways
+	of := func(namespace string, labels mesh.Labels) [2]proxy.GatewaySelector {
+		return [2]proxy.GatewaySelector{{Labels: labels}, {Labels: labels, Namespace: namespace}}
+	}
+	g.Selected = store.NewIndex(g.Selectors, "gatewaysSelected", func(k api.Key, labels mesh.Labels, add func(proxy.GatewaySelector, api.Key)) {
+		for _, s := range of(k.Namespace, labels) {
+			add(s, k)
+		}
+	})
+	g.Crowds = store.NewIndex(g.Servers, "gatewayCrowds", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, omap.Name)) {
+		for _, server := range row.Servers {
+			for _, h := range server.OrdinaryHosts() {
+				for _, s := range of(k.Namespace, row.Selector) {
+					add(s, omap.Name(k.String()+" "+h.Name))
+				}
+			}
 		}
 	})
 }

@@ -166,17 +166,17 @@ func (s Server) Ordinary() bool {
 	return s.TLS.Equal(&TLS{Credentials: []string{s.Credential()}, Redirect: s.TLS.Redirect}) // redirects are for servers without TLS
 }
 
-// OrdinaryHosts is the number of hosts, without patterns, of an ordinary server; 0 for others.
-func (s Server) OrdinaryHosts() (n int) {
+// OrdinaryHosts are the hosts, without patterns, of an ordinary server; nil for others.
+func (s Server) OrdinaryHosts() (list []Host) {
 	if !s.Ordinary() {
-		return 0
+		return nil
 	}
 	for _, h := range s.Hosts {
 		if h.Exact() {
-			n++
+			list = append(list, h)
 		}
 	}
-	return n
+	return list
 }
 
 // Exact reports whether the host is a name, and no pattern.

@@ -112,6 +112,7 @@ type bindingKey struct {
 }
 
 func (q *Queries) defineBindings(g *query.Graph) {
+	q.defineCandidates(g)
 	elem := query.Define(g, "gatewayBinding", func(a, b []binding) bool { return slices.EqualFunc(a, b, binding.equal) }, q.bind)
 	all := query.Each(g, "gatewayBindings", q.bound, elem, func(t Table, k api.Key) bindingKey { return bindingKey{t, k} })
 	q.uses = query.GroupBy(g, "gatewayUses", all, func(b binding, add func(omap.Name, Use)) {
@@ -134,35 +135,85 @@ func (q *Queries) Uses(r *query.Reader, t Table, host string) omap.Map[Use, omap
 // bound returns the VirtualServices that are bound to the Gateways of a table and that the namespace sees, the Ingresses that may have
 // routes for its servers, and the zero key.
 func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
-	servers := q.serversOfTable(r, t)
-	all := []omap.Change[api.Key, omap.Unit]{omap.Put(api.Key{}, omap.Unit{})}
-	var objects omap.Map[api.Key, omap.Unit]
-	done := map[api.Key]bool{}
-	for _, s := range servers {
-		switch {
-		case s.ofIngress() && !s.Secure():
-			objects = q.tables.Gateways.Routed.Group(r, struct{}{})
-			continue
-		case s.ofIngress():
+	all := q.objects.Keys(r, t)
+	if servers, _ := q.servers.Get(r, tableKey{t.Served, t.Name}, owner(api.Key{Kind: ingress.Kind})); len(servers) > 0 && !servers[0].Secure() {
+		all = union(all, q.tables.Gateways.Routed.Group(r, struct{}{}))
+	}
+	return omap.With(all, omap.Put(api.Key{}, omap.Unit{}))
+}
+
+// ownerKey names the servers of an object in a table; see owner.
+type ownerKey struct {
+	Table
+	owner api.Key
+}
+
+// candidates are the objects that may have routes for the servers of an object in a table.
+type candidates struct {
+	owner   api.Key
+	objects omap.Map[api.Key, omap.Unit]
+}
+
+// OutputName implements query.Output.
+func (c candidates) OutputName() string { return c.owner.String() }
+
+// ContentHash implements omap.Value.
+func (c candidates) ContentHash() omap.Hash { return c.objects.Hash() }
+
+// Size implements omap.Value.
+func (candidates) Size() int { return 0 }
+
+// defineCandidates defines the objects of a table. There is one cell per Gateway, so that another one costs its own objects.
+func (q *Queries) defineCandidates(g *query.Graph) {
+	same := func(a, b []candidates) bool {
+		return slices.EqualFunc(a, b, func(a, b candidates) bool { return a.objects.Equal(b.objects) })
+	}
+	one := query.Define(g, "gatewayCandidates", same, func(r *query.Reader, k ownerKey) ([]candidates, bool) {
+		c := candidates{owner: k.owner}
+		var all []omap.Change[api.Key, omap.Unit]
+		for o := range q.candidatesOf(r, k) {
+			all = append(all, omap.Put(o, omap.Unit{}))
+		}
+		c.objects = omap.With(c.objects, all...)
+		return []candidates{c}, len(all) > 0
+	})
+	byOwner := query.Each(g, "gatewayOwners", func(r *query.Reader, t Table) omap.Map[api.Key, placedList] {
+		return q.servers.Merged(r, tableKey{t.Served, t.Name})
+	}, one, func(t Table, k api.Key) ownerKey { return ownerKey{t, k} })
+	q.objects = query.GroupBy(g, "gatewayObjects", byOwner, func(c candidates, add func(api.Key, api.Key)) {
+		for o := range c.objects.All() {
+			add(o, c.owner)
+		}
+	})
+}
+
+// candidatesOf yields the objects that may have routes for the servers of an object in a table, except Ingresses for the server without TLS.
+func (q *Queries) candidatesOf(r *query.Reader, k ownerKey) iter.Seq[api.Key] {
+	servers, _ := q.servers.Get(r, tableKey{k.Served, k.Name}, k.owner)
+	switch {
+	case len(servers) == 0 || servers[0].ofIngress() && !servers[0].Secure():
+		return func(func(api.Key) bool) {}
+	case servers[0].ofIngress():
+		return q.ingressesFor(r, servers)
+	case len(servers) == 1:
+		return q.boundFor(r, servers[0], k.Namespace)
+	}
+	return q.boundTo(r, servers[0], k.Namespace)
+}
+
+// ingressesFor yields the Ingresses that may have routes at a certificate.
+func (q *Queries) ingressesFor(r *query.Reader, servers []Placed) iter.Seq[api.Key] {
+	return func(yield func(api.Key) bool) {
+		for _, s := range servers {
 			for _, host := range s.Hosts[:min(len(s.Hosts), maxShared)] {
 				for k := range q.tables.Gateways.ServersFor.Group(r, host.Name).All() {
-					all = append(all, omap.Put(k.Key, omap.Unit{}))
+					if !yield(k.Key) {
+						return
+					}
 				}
 			}
-			continue
-		case done[s.Gateway]:
-			continue
-		}
-		find := q.boundTo
-		if len(servers) == 1 {
-			find = q.boundFor
-		}
-		done[s.Gateway] = true
-		for k := range find(r, s, t.Namespace) {
-			all = append(all, omap.Put(k, omap.Unit{}))
 		}
 	}
-	return omap.With(objects, all...)
 }
 
 // maxShared bounds for how many hosts of a certificate other Ingresses may have routes, if they name a certificate for the host, too. The

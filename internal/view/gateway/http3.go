@@ -5,12 +5,11 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/engine/query"
-	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
 // addHTTP3 adds the sockets for HTTP/3: each server of a TCP socket whose port is also a UDP port of a Service in front of the gateways has the
 // same hosts and routes at the UDP socket.
-func (q *Queries) addHTTP3(r *query.Reader, k Served, b *planner) {
+func (q *Queries) addHTTP3(k Served, b *planner) {
 	if k.Datagrams.Empty() {
 		return
 	}
@@ -18,7 +17,7 @@ func (q *Queries) addHTTP3(r *query.Reader, k Served, b *planner) {
 	for _, l := range slices.Clone(b.listeners) {
 		for _, s := range l.Servers {
 			at := Socket{Bind: l.Bind, Port: k.datagramPort(s.Port), QUIC: true}
-			if at.Port == 0 || at.IsUnix() || !k.mayListen(at) || !q.takesHTTP3(r, s) {
+			if at.Port == 0 || at.IsUnix() || !k.mayListen(at) || !q.takesHTTP3(s) {
 				continue
 			}
 			b.place(at, s)
@@ -41,14 +40,9 @@ func (k Served) datagramPort(port uint32) uint32 {
 }
 
 // takesHTTP3 reports whether a server can take HTTP/3: it takes requests in TLS, may use TLS 1.3, and asks clients for no certificate, which Envoy
-// does not verify over QUIC.
-func (q *Queries) takesHTTP3(r *query.Reader, s Placed) bool {
-	if s.Kind() != gateway.TakesHTTPS || s.TLS.Mode != gateway.TLSSimple {
-		return false
-	}
-	const newest = 3 // TLS 1.3, which QUIC needs
-	p := q.tables.TLS(r, compliance.Parameters{Min: s.TLS.Min, Max: s.TLS.Max})
-	return p.Max == 0 || p.Max == newest
+// does not support over QUIC.
+func (q *Queries) takesHTTP3(s Placed) bool {
+	return s.Kind() == gateway.TakesHTTPS && s.TLS.Mode == gateway.TLSSimple && q.tables.AllowsTLS13(s.TLS.Min, s.TLS.Max)
 }
 
 // HTTP3Port returns the port at which clients reach the hosts of a route configuration over HTTP/3; 0 if they do not.

@@ -116,6 +116,7 @@ type tableKey struct {
 }
 
 func (q *Queries) definePlans(g *query.Graph) {
+	q.defineDeclared(g)
 	q.plan = query.Define(g, "gatewayPlan", (*plan).equal, q.makePlan)
 	q.defineTables(g)
 	q.listener = query.Define(g, "gatewayListenerPlan", (*Listener).equal, func(r *query.Reader, k listenerKey) (*Listener, bool) {
@@ -268,7 +269,8 @@ func (q *Queries) SameSelector(r *query.Reader, namespace string, selector mesh.
 // planner makes a plan.
 type planner struct {
 	plan
-	at map[Socket]*site
+	at      map[Socket]*site
+	byTable tables
 }
 
 // site is a socket of a plan.
@@ -280,7 +282,7 @@ type site struct {
 
 // makePlan decides which servers are used, the oldest object first.
 func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
-	b := planner{at: map[Socket]*site{}}
+	b := planner{at: map[Socket]*site{}, byTable: tables{}}
 	root := q.tables.RootNamespace(r)
 	for _, s := range q.declared(r, k) {
 		if at := (Socket{Bind: s.Bind, Port: k.portFor(s.Port)}); k.mayListen(at) {
@@ -288,12 +290,19 @@ func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 			b.place(at, s)
 		}
 	}
-	q.addHTTP3(r, k, &b)
+	q.addHTTP3(k, &b)
 	slices.SortFunc(b.listeners, func(x, y *Listener) int { return x.Compare(y.Socket) })
 	if k.OnDemand {
 		b.share()
 	}
-	b.tables = tablesOf(b.listeners)
+	for _, l := range b.listeners {
+		for _, s := range l.Servers {
+			if s.Table != "" && !b.byTable.has(owner(s.Gateway), s) {
+				b.byTable.add(owner(s.Gateway), s)
+			}
+		}
+	}
+	b.tables = b.byTable.byName()
 	return &b.plan, true
 }
 
@@ -303,14 +312,8 @@ func (q *Queries) declared(r *query.Reader, k Served) (list []Placed) {
 	if k.Ingress {
 		list = q.ingressServers(r)
 	}
-	for _, g := range q.scope.Gateways(r, k.Selectors) {
-		row, ok := q.tables.Gateways.Servers.Get(r, g)
-		if !ok {
-			continue
-		}
-		for i, s := range row.Servers {
-			list = append(list, Placed{Server: s, Gateway: g, Created: row.Created, Index: i})
-		}
+	for _, d := range q.declaredBy.Get(r, k.Selectors).All() {
+		list = append(list, d.servers...)
 	}
 	slices.SortStableFunc(list, func(a, b Placed) int {
 		return cmp.Or(cmp.Compare(a.Created, b.Created), -cmp.Compare(flag(a.ofIngress()), flag(b.ofIngress())),

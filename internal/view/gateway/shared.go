@@ -111,6 +111,10 @@ func (b *planner) share() {
 				one.Hosts, one.Table = []gateway.Host{h}, table
 				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{one}))
 			}
+			if of := s; len(shared) > 0 {
+				of.Hosts, of.Table = shared, table
+				b.byTable.add(s.Gateway, of)
+			}
 			if s.Hosts = own; len(own) > 0 || len(shared) == 0 {
 				rest = append(rest, s)
 			}

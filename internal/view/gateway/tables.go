@@ -6,8 +6,10 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
 // tableServers are the servers of a route configuration by their Gateways, so that another Gateway costs the VirtualServices of others nothing. The
@@ -47,33 +49,50 @@ func owner(k api.Key) api.Key {
 	return k
 }
 
-// tablesOf returns the servers of listeners by their route configurations, each server once.
-func tablesOf(listeners []*Listener) omap.Map[omap.Name, tableServers] {
-	lists := map[string]map[api.Key]placedList{}
-	for _, l := range listeners {
-		for _, s := range l.Servers {
-			if s.Table == "" {
-				continue
-			}
-			of, k := lists[s.Table], owner(s.Gateway)
-			if of == nil {
-				of = map[api.Key]placedList{}
-				lists[s.Table] = of
-			}
-			if !slices.ContainsFunc(of[k], func(o Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index }) {
-				of[k] = append(of[k], s)
-			}
-		}
+// declared are the servers of a Gateway.
+type declared struct {
+	name    string
+	servers placedList
+}
+
+// OutputName implements query.Output.
+func (d declared) OutputName() string { return d.name }
+
+// ContentHash implements omap.Value.
+func (d declared) ContentHash() omap.Hash { return d.servers.ContentHash() }
+
+// Size implements omap.Value.
+func (declared) Size() int { return 0 }
+
+// tables collects the servers of route configurations.
+type tables map[string]map[api.Key]placedList
+
+// add adds a server to its route configuration under a key.
+func (t tables) add(k api.Key, s Placed) {
+	of := t[s.Table]
+	if of == nil {
+		of = map[api.Key]placedList{}
+		t[s.Table] = of
 	}
-	tables := make([]omap.Change[omap.Name, tableServers], 0, len(lists))
-	for name, of := range lists {
+	of[k] = append(of[k], s)
+}
+
+// has reports whether a server is in its route configuration already, because it has several sockets.
+func (t tables) has(k api.Key, s Placed) bool {
+	return slices.ContainsFunc(t[s.Table][k], func(o Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index })
+}
+
+// byName returns the route configurations by name.
+func (t tables) byName() omap.Map[omap.Name, tableServers] {
+	all := make([]omap.Change[omap.Name, tableServers], 0, len(t))
+	for name, of := range t {
 		changes := make([]omap.Change[api.Key, placedList], 0, len(of))
 		for k, list := range of {
 			changes = append(changes, omap.Put(k, list))
 		}
-		tables = append(tables, omap.Put(omap.Name(name), tableServers{omap.With(omap.Map[api.Key, placedList]{}, changes...)}))
+		all = append(all, omap.Put(omap.Name(name), tableServers{omap.With(omap.Map[api.Key, placedList]{}, changes...)}))
 	}
-	return omap.With(omap.Map[omap.Name, tableServers]{}, tables...)
+	return omap.With(omap.Map[omap.Name, tableServers]{}, all...)
 }
 
 func (q *Queries) defineTables(g *query.Graph) {
@@ -87,22 +106,50 @@ func (q *Queries) defineTables(g *query.Graph) {
 	})
 }
 
+// defineDeclared defines the servers of Gateways. There is one cell per Gateway.
+func (q *Queries) defineDeclared(g *query.Graph) {
+	one := query.Define(g, "declaredServers", func(a, b []declared) bool {
+		return slices.EqualFunc(a, b, func(a, b declared) bool { return slices.EqualFunc(a.servers, b.servers, Placed.equal) })
+	}, func(r *query.Reader, k api.Key) ([]declared, bool) {
+		row, ok := q.tables.Gateways.Servers.Get(r, k)
+		if !ok {
+			return nil, false
+		}
+		d := declared{name: k.String()}
+		for i, s := range row.Servers {
+			d.servers = append(d.servers, Placed{Server: s, Gateway: k, Created: row.Created, Index: i})
+		}
+		return []declared{d}, true
+	})
+	q.declaredBy = query.Each(g, "declaredGateways", func(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[api.Key, omap.Unit]) {
+		for s := range selectors.All() {
+			all = union(all, q.tables.Gateways.Selected.Group(r, s))
+		}
+		return all
+	}, one, func(_ intern.List[proxy.GatewaySelector], k api.Key) api.Key { return k })
+}
+
+// union returns the keys of two maps.
+func union(a, b omap.Map[api.Key, omap.Unit]) omap.Map[api.Key, omap.Unit] {
+	if a.Len() < b.Len() {
+		a, b = b, a
+	}
+	changes := make([]omap.Change[api.Key, omap.Unit], 0, b.Len())
+	for k := range b.All() {
+		changes = append(changes, omap.Put(k, omap.Unit{}))
+	}
+	return omap.With(a, changes...)
+}
+
 // serversOfTable returns all servers of a table.
 func (q *Queries) serversOfTable(r *query.Reader, t Table) (list []Placed) {
-	if !t.Shared() {
-		for _, servers := range q.servers.Merged(r, tableKey{t.Served, t.Name}).All() {
-			list = append(list, servers...)
-		}
-		return list
-	}
-	for _, s := range q.shared.Merged(r, sharedKey{t.Served, t.Name}).All() {
-		list = append(list, s.Placed)
+	for _, servers := range q.servers.Merged(r, tableKey{t.Served, t.Name}).All() {
+		list = append(list, servers...)
 	}
 	return list
 }
 
-// serversFor returns the servers of a table that may have the routes of an object with some hosts, among the servers of some Gateways or of all
-// Ingresses.
+// serversFor returns the servers of a table that may have the routes of an object with some hosts: of one of its Gateways, or of Ingresses.
 func (q *Queries) serversFor(r *query.Reader, t Table, hosts []string, gateways ...api.Key) (list []Placed) {
 	if t.Shared() {
 		return q.sharedBy(r, sharedKey{t.Served, t.Name}, hosts)

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -63,19 +62,14 @@ type firstLabel struct {
 func (q *Queries) defineRouters(g *query.Graph) {
 	same := func(a, b intern.List[proxy.GatewaySelector]) bool { return a == b }
 	q.selectors = query.Define(g, "gatewaySelectors", same, q.selectorsWith)
-	q.selected = query.Define(g, "selectedGateways", slices.Equal[[]api.Key], q.gatewaysWith)
 	q.crowded = query.Define(g, "crowdedGateways", func(a, b bool) bool { return a == b }, q.hasManyHosts)
 }
 
 // hasManyHosts reports whether gateways have so many hosts that they get certificates on demand.
 func (q *Queries) hasManyHosts(r *query.Reader, k crowd) (bool, bool) {
 	n := 0
-	for _, gw := range q.Gateways(r, k.selectors) {
-		if row, ok := q.tables.Gateways.Servers.Get(r, gw); ok {
-			for _, s := range row.Servers {
-				n += s.OrdinaryHosts()
-			}
-		}
+	for s := range k.selectors.All() {
+		n += q.tables.Gateways.Crowds.Group(r, s).Len()
 	}
 	if k.ingress {
 		for a := range q.tables.Gateways.Admissions.Group(r, struct{}{}).All() {
@@ -117,29 +111,6 @@ func (q *Queries) selectorsWith(r *query.Reader, k firstLabel) (intern.List[prox
 		}
 	}
 	return intern.Of(slices.SortedFunc(maps.Keys(seen), proxy.GatewaySelector.Compare)...), true
-}
-
-// Gateways returns the Gateways with some selectors, sorted.
-func (q *Queries) Gateways(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) []api.Key {
-	list, _ := q.selected.Get(r, selectors)
-	return list
-}
-
-func (q *Queries) gatewaysWith(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (list []api.Key, ok bool) {
-	for s := range selectors.All() {
-		var first mesh.Label
-		for l := range s.Labels.All() {
-			first = l
-			break
-		}
-		for g := range q.tables.Gateways.Selecting.Group(r, first).All() {
-			if g.Labels == s.Labels && (s.Namespace == "" || g.Key.Namespace == s.Namespace) {
-				list = append(list, g.Key)
-			}
-		}
-	}
-	slices.SortFunc(list, api.Key.Compare)
-	return list, true
 }
 
 // SelectorOf names the Gateways of a namespace with a selector.

@@ -104,10 +104,9 @@ type Queries struct {
 	LabelledIndex *service.FootprintIndex[LabelledClients]
 	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
 	Class query.Query[string, proxy.Class]
-	// selectors are the selectors of Gateways, each once, and selected the Gateways with some selectors. crowded reports whether gateways with some
-	// selectors have so many hosts that they get certificates on demand.
+	// selectors are the selectors of Gateways, each once. crowded reports whether gateways with some selectors have so many hosts that they get
+	// certificates on demand.
 	selectors query.Query[firstLabel, intern.List[proxy.GatewaySelector]]
-	selected  query.Query[intern.List[proxy.GatewaySelector], []api.Key]
 	crowded   query.Query[crowd, bool]
 	// measured reports whether any proxy reports metrics of the mesh.
 	measured query.Query[service.All, bool]

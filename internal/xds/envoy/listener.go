@@ -255,6 +255,8 @@ type HTTPOptions struct {
 	// TrustedHops proxies are trusted to have appended theirs.
 	UseRemoteAddress bool
 	TrustedHops      uint32
+	// HeadersTimeout is how long a client may take to send the headers of a request; 0 for as long as it likes.
+	HeadersTimeout time.Duration
 	// ClientCert says which details of a client's certificate the application gets; nil for none.
 	ClientCert *ClientCert
 	// HTTP3 says that the listener takes HTTP/3 and nothing else.
@@ -324,6 +326,9 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 	}
 	if o.PreserveHeaderCase {
 		m.HttpProtocolOptions.HeaderKeyFormat = preserveCase()
+	}
+	if o.HeadersTimeout > 0 {
+		m.RequestHeadersTimeout = Duration(o.HeadersTimeout)
 	}
 	if o.HTTP3 {
 		m.CodecType = hcmv3.HttpConnectionManager_HTTP3

@@ -239,6 +239,10 @@ func (b gatewayBuilder) passing(to transport.Destination) *listenerv3.FilterChai
 // handshakeTimeout is how long a client may take for the TLS handshake.
 const handshakeTimeout = 15 * time.Second
 
+// headersTimeout is how long a client may take for the headers of a request. Otherwise clients that send a byte now and then could hold as many
+// connections as they like.
+const headersTimeout = 30 * time.Second
+
 // namesOf are the names in TLS for which a server takes connections.
 func namesOf(s gateway.Placed) []string {
 	names := make([]string, 0, len(s.Hosts))
@@ -305,7 +309,7 @@ func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOpt
 		details = s.ClientCert
 		details.Forward = topology.ClientCert.Forward
 	}
-	o.HTTP3 = k.at.QUIC
+	o.HTTP3, o.HeadersTimeout = k.at.QUIC, headersTimeout
 	o.UseRemoteAddress, o.TrustedHops = true, topology.TrustedProxies
 	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(details)
 	return o
