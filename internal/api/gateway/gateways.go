@@ -166,17 +166,17 @@ func (s Server) Ordinary() bool {
 	return s.TLS.Equal(&TLS{Credentials: []string{s.Credential()}, Redirect: s.TLS.Redirect}) // redirects are for servers without TLS
 }
 
-// OrdinaryHosts are the hosts, without patterns, of an ordinary server; nil for others.
-func (s Server) OrdinaryHosts() (list []Host) {
+// OrdinaryHosts is the number of hosts, without patterns, of an ordinary server; 0 for others.
+func (s Server) OrdinaryHosts() (n int) {
 	if !s.Ordinary() {
-		return nil
+		return 0
 	}
 	for _, h := range s.Hosts {
 		if h.Exact() {
-			list = append(list, h)
+			n++
 		}
 	}
-	return list
+	return n
 }
 
 // Exact reports whether the host is a name, and no pattern.
