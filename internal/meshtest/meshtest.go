@@ -65,6 +65,8 @@ type Options struct {
 	ControlNamespace string
 	// KeyFetcher is the component that fetches the keys of tokens.
 	KeyFetcher mesh.KeyFetcher
+	// QUIC is true if gateways take HTTP/3.
+	QUIC bool
 	// Providers defines the providers that answer proxies one by one; nil for none.
 	Providers func(*query.Graph, *state.Tables) []class.Provider
 }
@@ -74,7 +76,7 @@ func New(t T) *World { return NewWith(t, Options{}) }
 
 // NewWith returns an empty World with options.
 func NewWith(t T, o Options) *World {
-	tables := state.New(state.Options{ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher})
+	tables := state.New(state.Options{ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher, QUIC: o.QUIC})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)
 	var providers []class.Provider

@@ -20,7 +20,7 @@ func TestClassHash(t *testing.T) {
 		{Labels: labelSet("a", "")}, {Labels: labelSet("", "a")}, {Labels: labelSet("a", "", "", "")}, {Bind: "a"},
 		{Rules: intern.Of("a")}, {Rules: intern.Of("a", "")}, {Policies: intern.Of(api.Key{Name: "a"})}, {Policies: intern.Of(api.Key{Kind: "a"})}, {Labels: labelSet("a", ""), Rules: intern.Of("a")},
 		{Unprivileged: true}, {Ingress: true}, {OnDemand: true}, {Networks: intern.Of("a")}, {Networks: intern.Of("a", "")}, {Rules: intern.Of("a"), Networks: intern.Of("a")},
-		{Topology: Topology{Own: true}}, {Topology: Topology{ProxyProtocol: true}}, {Topology: Topology{TrustedProxies: 1}}, {Topology: Topology{ClientCert: "a"}}, {Gateways: intern.Of(api.Key{Name: "a"})}, {Targets: intern.Of(PortTarget{1, 2})}, {Targets: intern.Of(PortTarget{2, 1})},
+		{Topology: Topology{Own: true}}, {Topology: Topology{ProxyProtocol: true}}, {Topology: Topology{TrustedProxies: 1}}, {Topology: Topology{ClientCert: "a"}}, {Selectors: intern.Of(GatewaySelector{})}, {Selectors: intern.Of(GatewaySelector{Namespace: "a"})}, {Selectors: intern.Of(GatewaySelector{Labels: labelSet("a", "")})}, {Targets: intern.Of(PortTarget{1, 2})}, {Targets: intern.Of(PortTarget{2, 1})}, {Datagrams: intern.Of(PortTarget{1, 2})},
 		ports(InboundPort{}), ports(InboundPort{Number: 1}), ports(InboundPort{Port: 1}), ports(InboundPort{Bound: true}),
 		ports(InboundPort{Protocol: 1}), ports(InboundPort{Host: "a"}), ports(InboundPort{Namespace: "a"}), ports(InboundPort{Name: "a"}),
 		ports(InboundPort{Bind: "a"}), ports(InboundPort{To: "a"}), ports(InboundPort{Limited: api.Key{Name: "a"}}),

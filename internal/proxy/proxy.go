@@ -8,6 +8,7 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -158,6 +159,17 @@ type InboundPort struct {
 // PortTarget is a port of a workload for a port of a service that selects it.
 type PortTarget struct{ Port, Target uint32 }
 
+// GatewaySelector is a selector of Gateways. Namespace is their namespace if they are for gateways of their own namespace only, and else empty.
+type GatewaySelector struct {
+	Labels    mesh.Labels
+	Namespace string
+}
+
+// Compare orders by labels, then namespace.
+func (s GatewaySelector) Compare(o GatewaySelector) int {
+	return cmp.Or(slices.CompareFunc(s.Labels.Items(), o.Labels.Items(), mesh.Label.Compare), cmp.Compare(s.Namespace, o.Namespace))
+}
+
 // Class identifies the proxies with equal facets, which all receive the same resources.
 type Class struct {
 	Namespace string
@@ -200,10 +212,12 @@ type Class struct {
 	Idle time.Duration
 	// Gateway is true if the proxy is a router: it has no workload, and no traffic is redirected to it.
 	Gateway bool
-	// Gateways are the Gateways that a router serves, sorted. Targets are its ports for the ports of the services that select it, sorted;
+	// Selectors are the selectors of the Gateways that a router serves, sorted. Another Gateway with one of them changes no class. Targets are its ports for the ports of the services that select it, sorted;
 	// services that keep their own port numbers are not among them.
-	Gateways intern.List[api.Key]
-	Targets  intern.List[PortTarget]
+	Selectors intern.List[GatewaySelector]
+	Targets   intern.List[PortTarget]
+	// Datagrams are the ports of a router for the UDP ports of the services that select it, sorted, if gateways take HTTP/3.
+	Datagrams intern.List[PortTarget]
 	// Ingress is true if a router serves Ingresses.
 	Ingress bool
 	// Unprivileged is true if a router cannot listen at ports below 1024.
@@ -265,7 +279,8 @@ func (c Class) Hash() omap.Hash {
 		h.key(k)
 	}
 	h.end()
-	for _, list := range []intern.List[api.Key]{c.Gateways, c.Filters, c.Extensions} {
+	h.selectors(c.Selectors)
+	for _, list := range []intern.List[api.Key]{c.Filters, c.Extensions} {
 		for k := range list.All() {
 			h.key(k)
 		}
@@ -277,6 +292,7 @@ func (c Class) Hash() omap.Hash {
 	}
 	h.end()
 	h.targets(c.Targets)
+	h.targets(c.Datagrams)
 	h.mtls(c.MTLS)
 	for p := range c.Inbound.All() {
 		h.flags(p.Bound)
@@ -315,6 +331,14 @@ func (h *hashed) text(texts ...string) {
 func (h *hashed) labels(list mesh.Labels) {
 	for l := range list.All() {
 		h.text(l.Name, l.Value)
+	}
+	h.end()
+}
+
+func (h *hashed) selectors(list intern.List[GatewaySelector]) {
+	for s := range list.All() {
+		h.text(s.Namespace)
+		h.labels(s.Labels)
 	}
 	h.end()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
 // Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
@@ -28,6 +29,8 @@ type Gateways struct {
 	// Gateways without a selector under no label.
 	Selectors store.Table[api.Key, mesh.Labels]
 	Selecting store.Index[mesh.Label, SelectingPolicy]
+	// Selected lists the Gateways with a selector, of all namespaces or of one.
+	Selected store.Index[proxy.GatewaySelector, SelectedGateway]
 	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
 	// see them, BoundHosts by these and by host, BoundFor by the labels of gateways in their rules, and BoundDelegates by their delegates.
 	Bindings       store.Table[api.Key, *GatewayBinding]
@@ -101,6 +104,22 @@ type GatewayHost struct {
 	Host string
 }
 
+// SelectedGateway is a Gateway, and how many hosts it has that may get certificates on demand.
+type SelectedGateway struct {
+	Gateway api.Key
+	Hosts   int
+}
+
+// Compare orders by Gateway.
+func (c SelectedGateway) Compare(o SelectedGateway) int {
+	return cmp.Or(c.Gateway.Compare(o.Gateway), cmp.Compare(c.Hosts, o.Hosts))
+}
+
+// AppendTo appends an unambiguous form.
+func (c SelectedGateway) AppendTo(b []byte) []byte {
+	return strconv.AppendInt(append(c.Gateway.AppendTo(b), ' '), int64(c.Hosts), 10)
+}
+
 // GatewayBinding names the Gateways to which the routes of a VirtualService belong.
 type GatewayBinding struct {
 	Created int64
@@ -126,6 +145,8 @@ type GatewayServers struct {
 	Created   int64
 	Admission Admission
 	Servers   []gateway.Server
+	// Selector is the selector of a Gateway; empty for an Ingress.
+	Selector mesh.Labels
 	// Ignored is the field of a default backend that has no effect because there are rules; empty if there is none.
 	Ignored string
 }
@@ -138,8 +159,9 @@ type GatewayRoutes struct {
 }
 
 func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
-	t.Gateways.Selectors.Set(tx, o.Key, mesh.LabelsOf(spec.Selector))
-	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.ServersOf(spec, o.Namespace)})
+	selector := mesh.LabelsOf(spec.Selector)
+	t.Gateways.Selectors.Set(tx, o.Key, selector)
+	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.ServersOf(spec, o.Namespace), Selector: selector})
 }
 
 // bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
@@ -193,7 +215,7 @@ func (g *GatewayRoutes) Of(host string) (list []gateway.Route) {
 }
 
 func (g *GatewayServers) equal(o *GatewayServers) bool {
-	return g.Created == o.Created && g.Admission == o.Admission && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateway.Server.Equal)
+	return g.Created == o.Created && g.Admission == o.Admission && g.Selector == o.Selector && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateway.Server.Equal)
 }
 
 func (g *GatewayRoutes) equal(o *GatewayRoutes) bool {
@@ -212,6 +234,17 @@ func (t *Tables) defineGateways(db *store.DB) {
 			break
 		}
 		add(first, SelectingPolicy{Key: k, Labels: labels})
+	})
+	g.Selected = store.NewIndex(g.Servers, "gatewaysSelected", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, SelectedGateway)) {
+		if row.Admission.ByClass {
+			return
+		}
+		n := 0
+		for _, server := range row.Servers {
+			n += server.OrdinaryHosts()
+		}
+		add(proxy.GatewaySelector{Labels: row.Selector}, SelectedGateway{k, n})
+		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, SelectedGateway{k, n})
 	})
 	t.defineBindings(db)
 	t.defineAdmission(db)

@@ -46,6 +46,8 @@ type Options struct {
 	Compliance compliance.Policy
 	// ScopeGateways is true if Gateways are for gateways of their own namespace only.
 	ScopeGateways bool
+	// QUIC is true if gateways take HTTP/3 where their Service has a UDP port.
+	QUIC bool
 	// KeyFetcher fetches the keys of tokens that have an address (jwksUri).
 	KeyFetcher mesh.KeyFetcher
 }
@@ -241,6 +243,9 @@ func (t *Tables) ClusterID() string { return t.options.ClusterID }
 
 // ScopesGateways reports whether Gateways are for gateways of their own namespace only. It does not change.
 func (t *Tables) ScopesGateways() bool { return t.options.ScopeGateways }
+
+// QUIC reports whether gateways take HTTP/3 where their Service has a UDP port. It does not change.
+func (t *Tables) QUIC() bool { return t.options.QUIC }
 
 // Domain returns the suffix of cluster host names. It does not change.
 func (t *Tables) Domain() string { return t.options.Domain }

@@ -217,7 +217,7 @@ func (m Mesh) fronts() (list []front) {
 		}
 	}
 	for k, selector := range m.Tables.Gateways.Selectors.All() {
-		add(k.Namespace, selector, func(s gateway.Served) bool { return slices.Contains(s.Gateways.Items(), k) })
+		add(k.Namespace, selector, func(s gateway.Served) bool { return s.Selectors.Has(m.Queries.Scope.SelectorOf(k.Namespace, selector)) })
 	}
 	if m.Queries.Gateways.AnyIngress(r) {
 		add(m.Tables.RootNamespace(r), m.Tables.Ingress(r).Selector(), func(s gateway.Served) bool { return s.Ingress })
@@ -240,7 +240,7 @@ func selectorText(selector mesh.Labels) string {
 func (i *inquiry) servers(f front) (list []Server) {
 	for at := range i.Queries.Gateways.Sockets(i.r, f.Served).All() {
 		servers, ok := i.Queries.Gateways.ServersAt(i.r, f.Served, at)
-		if !ok {
+		if !ok || at.QUIC { // it has the hosts of a TCP socket
 			continue
 		}
 		s, host, ok := i.chosen(servers)

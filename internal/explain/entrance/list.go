@@ -64,7 +64,11 @@ func (m Mesh) List() *List {
 		set := Set{Namespace: f.Namespace, Selector: f.selector, Proxies: f.names, Sockets: []Socket{}}
 		for at := range i.Queries.Gateways.Sockets(i.r, f.Served).All() {
 			if servers, ok := i.Queries.Gateways.ServersAt(i.r, f.Served, at); ok {
-				set.Sockets = append(set.Sockets, Socket{at.Bind, at.Port, servers[0].Port, servers[0].Protocol.String(), len(servers)})
+				protocol := servers[0].Protocol.String()
+				if at.QUIC {
+					protocol = "HTTP/3"
+				}
+				set.Sockets = append(set.Sockets, Socket{at.Bind, at.Port, servers[0].Port, protocol, len(servers)})
 			}
 		}
 		list.Gateways = append(list.Gateways, set)

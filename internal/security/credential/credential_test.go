@@ -88,7 +88,7 @@ func TestParse(t *testing.T) {
 		{"no key, good roots", map[string]string{"tls.crt": a.cert, "ca.crt": b.cert}, "", b.cert, "", "[tls.key]: it is missing or empty"},
 		{"no certificate", map[string]string{"tls.key": a.key}, "", "", "", "[tls.crt]: it is missing or empty"},
 		{"key of another", map[string]string{"tls.crt": a.cert, "tls.key": b.key}, "", "", "", "[tls.crt tls.key]: private key does not match"},
-		{"chain in the wrong order", map[string]string{"tls.crt": b.cert + a.cert, "tls.key": a.key}, "", "", "", "[tls.crt tls.key]: private key does not match"},
+		{"chain in the wrong order", map[string]string{"tls.crt": b.cert + a.cert, "tls.key": a.key}, "", "", "", "[tls.crt tls.key]: the key belongs to certificate 2 in it, and not to the first one"},
 		{"RSA of 2048 bits", map[string]string{"tls.crt": large.cert, "tls.key": large.key}, large.cert, "", "", ""},
 		{"RSA of 1024 bits, good roots", map[string]string{"tls.crt": small.cert, "tls.key": small.key, "ca.crt": b.cert}, "", b.cert, "", "[tls.crt]: its RSA key has 1024 bits, and proxies take 2048 or more"},
 		{"key encrypted", map[string]string{"tls.crt": a.cert, "tls.key": block("ENCRYPTED PRIVATE KEY", []byte("x"))}, "", "", "", "[tls.key]: the key is encrypted"},

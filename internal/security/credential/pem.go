@@ -162,9 +162,24 @@ func Key(data []byte) ([]byte, error) {
 // Match returns an error if a key does not belong to the first certificate of a chain.
 func Match(chain, key []byte) error {
 	if _, err := tls.X509KeyPair(chain, key); err != nil {
+		if n := holder(chain, key); n > 0 {
+			return fmt.Errorf("the key belongs to certificate %d in it, and not to the first one; write the certificate of the key first, and its issuers behind it", n)
+		}
 		return fmt.Errorf("%s; write a certificate and the key it was made for", strings.TrimPrefix(err.Error(), "tls: "))
 	}
 	return nil
+}
+
+// holder returns the number of the certificate of a chain to which a key belongs, counted from 1; 0 if it belongs to none.
+func holder(chain, key []byte) int {
+	n := 0
+	for b, rest := pem.Decode(chain); b != nil; b, rest = pem.Decode(rest) {
+		n++
+		if _, err := tls.X509KeyPair(encode(b), key); err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 // minRSA is the size of the smallest RSA keys whose certificates Envoy takes, in bits.

@@ -33,6 +33,13 @@ func (t *Settings) TLS(r store.Reader, given compliance.Parameters) compliance.P
 	return t.compliance.Restrict(given)
 }
 
+// AllowsTLS13 reports whether TLS 1.3 may be used where an object sets a minimum and a maximum version.
+func (t *Settings) AllowsTLS13(low, high uint32) bool {
+	const tls13 = 3
+	p := t.compliance.Restrict(compliance.Parameters{Min: low, Max: high})
+	return p.Max == 0 || p.Max == tls13
+}
+
 // writeTLS replaces the settings for TLS.
 func (t *Settings) writeTLS(tx *store.Txn, m *meshconfig.MeshConfig) {
 	v := Value{List: intern.Of(api.Curves(m.GetMeshMTLS().GetEcdhCurves())...)}

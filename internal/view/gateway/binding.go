@@ -112,6 +112,7 @@ type bindingKey struct {
 }
 
 func (q *Queries) defineBindings(g *query.Graph) {
+	q.defineCandidates(g)
 	elem := query.Define(g, "gatewayBinding", func(a, b []binding) bool { return slices.EqualFunc(a, b, binding.equal) }, q.bind)
 	all := query.Each(g, "gatewayBindings", q.bound, elem, func(t Table, k api.Key) bindingKey { return bindingKey{t, k} })
 	q.uses = query.GroupBy(g, "gatewayUses", all, func(b binding, add func(omap.Name, Use)) {
@@ -134,35 +135,85 @@ func (q *Queries) Uses(r *query.Reader, t Table, host string) omap.Map[Use, omap
 // bound returns the VirtualServices that are bound to the Gateways of a table and that the namespace sees, the Ingresses that may have
 // routes for its servers, and the zero key.
 func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
-	servers := q.serversOfTable(r, t)
-	all := []omap.Change[api.Key, omap.Unit]{omap.Put(api.Key{}, omap.Unit{})}
-	var objects omap.Map[api.Key, omap.Unit]
-	var done []api.Key
-	for _, s := range servers {
-		switch {
-		case s.ofIngress() && !s.Secure():
-			objects = q.tables.Gateways.Routed.Group(r, struct{}{})
-			continue
-		case s.ofIngress():
+	all := q.objects.Keys(r, t)
+	if servers, _ := q.servers.Get(r, tableKey{t.Served, t.Name}, owner(api.Key{Kind: ingress.Kind})); len(servers) > 0 && !servers[0].Secure() {
+		all = union(all, q.tables.Gateways.Routed.Group(r, struct{}{}))
+	}
+	return omap.With(all, omap.Put(api.Key{}, omap.Unit{}))
+}
+
+// ownerKey names the servers of an object in a table; see owner.
+type ownerKey struct {
+	Table
+	owner api.Key
+}
+
+// candidates are the objects that may have routes for the servers of an object in a table.
+type candidates struct {
+	owner   api.Key
+	objects omap.Map[api.Key, omap.Unit]
+}
+
+// OutputName implements query.Output.
+func (c candidates) OutputName() string { return c.owner.String() }
+
+// ContentHash implements omap.Value.
+func (c candidates) ContentHash() omap.Hash { return c.objects.Hash() }
+
+// Size implements omap.Value.
+func (candidates) Size() int { return 0 }
+
+// defineCandidates defines the objects of a table. There is one cell per Gateway, so that another one costs its own objects.
+func (q *Queries) defineCandidates(g *query.Graph) {
+	same := func(a, b []candidates) bool {
+		return slices.EqualFunc(a, b, func(a, b candidates) bool { return a.objects.Equal(b.objects) })
+	}
+	one := query.Define(g, "gatewayCandidates", same, func(r *query.Reader, k ownerKey) ([]candidates, bool) {
+		c := candidates{owner: k.owner}
+		var all []omap.Change[api.Key, omap.Unit]
+		for o := range q.candidatesOf(r, k) {
+			all = append(all, omap.Put(o, omap.Unit{}))
+		}
+		c.objects = omap.With(c.objects, all...)
+		return []candidates{c}, len(all) > 0
+	})
+	byOwner := query.Each(g, "gatewayOwners", func(r *query.Reader, t Table) omap.Map[api.Key, placedList] {
+		return q.servers.Merged(r, tableKey{t.Served, t.Name})
+	}, one, func(t Table, k api.Key) ownerKey { return ownerKey{t, k} })
+	q.objects = query.GroupBy(g, "gatewayObjects", byOwner, func(c candidates, add func(api.Key, api.Key)) {
+		for o := range c.objects.All() {
+			add(o, c.owner)
+		}
+	})
+}
+
+// candidatesOf yields the objects that may have routes for the servers of an object in a table, except Ingresses for the server without TLS.
+func (q *Queries) candidatesOf(r *query.Reader, k ownerKey) iter.Seq[api.Key] {
+	servers, _ := q.servers.Get(r, tableKey{k.Served, k.Name}, k.owner)
+	switch {
+	case len(servers) == 0 || servers[0].ofIngress() && !servers[0].Secure():
+		return func(func(api.Key) bool) {}
+	case servers[0].ofIngress():
+		return q.ingressesFor(r, servers)
+	case len(servers) == 1:
+		return q.boundFor(r, servers[0], k.Namespace)
+	}
+	return q.boundTo(r, servers[0], k.Namespace)
+}
+
+// ingressesFor yields the Ingresses that may have routes at a certificate.
+func (q *Queries) ingressesFor(r *query.Reader, servers []Placed) iter.Seq[api.Key] {
+	return func(yield func(api.Key) bool) {
+		for _, s := range servers {
 			for _, host := range s.Hosts[:min(len(s.Hosts), maxShared)] {
 				for k := range q.tables.Gateways.ServersFor.Group(r, host.Name).All() {
-					all = append(all, omap.Put(k.Key, omap.Unit{}))
+					if !yield(k.Key) {
+						return
+					}
 				}
 			}
-			continue
-		case slices.Contains(done, s.Gateway):
-			continue
-		}
-		find := q.boundTo
-		if len(servers) == 1 {
-			find = q.boundFor
-		}
-		done = append(done, s.Gateway)
-		for k := range find(r, s, t.Namespace) {
-			all = append(all, omap.Put(k, omap.Unit{}))
 		}
 	}
-	return omap.With(objects, all...)
 }
 
 // maxShared bounds for how many hosts of a certificate other Ingresses may have routes, if they name a certificate for the host, too. The
@@ -209,13 +260,10 @@ func (q *Queries) boundFor(r *query.Reader, s Placed, namespace string) iter.Seq
 func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 	b := binding{name: k.object.String()}
 	if k.object == (api.Key{}) {
-		servers, _ := q.table.Get(r, tableKey{k.Served, k.Name})
 		b.name = "servers"
-		for _, s := range servers {
+		for _, s := range q.redirecting(r, k.Table) {
 			for _, host := range s.Hosts {
-				if s.Redirects() {
-					b.uses = append(b.uses, hostUse{host.Name, useOf(s)})
-				}
+				b.uses = append(b.uses, hostUse{host.Name, useOf(s)})
 			}
 		}
 		return []binding{b}, len(b.uses) > 0
@@ -227,7 +275,7 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 	if !ok {
 		return nil, false
 	}
-	for _, s := range q.serversFor(r, k.Table, row.Hosts) {
+	for _, s := range q.serversFor(r, k.Table, row.Hosts, row.Gateways...) {
 		if !slices.Contains(row.Gateways, s.Gateway) {
 			continue
 		}
@@ -240,26 +288,6 @@ func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
 	return []binding{b}, len(b.uses) > 0
 }
 
-// serversOfTable returns all servers of a table.
-func (q *Queries) serversOfTable(r *query.Reader, t Table) (list []Placed) {
-	if !t.Shared() {
-		list, _ = q.table.Get(r, tableKey{t.Served, t.Name})
-		return list
-	}
-	for _, s := range q.shared.Merged(r, sharedKey{t.Served, t.Name}).All() {
-		list = append(list, s.Placed)
-	}
-	return list
-}
-
-// serversFor returns the servers of a table that may have the routes of an object with some hosts.
-func (q *Queries) serversFor(r *query.Reader, t Table, hosts []string) []Placed {
-	if t.Shared() {
-		return q.sharedBy(r, sharedKey{t.Served, t.Name}, hosts)
-	}
-	return q.serversOfTable(r, t)
-}
-
 // bindIngress returns what an Ingress contributes to a table: all its hosts where there is no TLS, and where there is, those for which it
 // asks for a certificate itself.
 func (q *Queries) bindIngress(r *query.Reader, of bindingKey) ([]binding, bool) {
@@ -269,7 +297,7 @@ func (q *Queries) bindIngress(r *query.Reader, of bindingKey) ([]binding, bool) 
 		return nil, false
 	}
 	b := binding{name: k.String()}
-	for _, s := range q.serversFor(r, of.Table, q.securedHosts(r, k)) {
+	for _, s := range q.serversFor(r, of.Table, q.securedHosts(r, k), k) {
 		if !s.ofIngress() {
 			continue
 		}
@@ -308,6 +336,14 @@ func (q *Queries) securedHosts(r *query.Reader, k api.Key) (list []string) {
 func (q *Queries) secures(r *query.Reader, k api.Key, host string) bool {
 	row, ok := q.tables.Gateways.Servers.Get(r, k)
 	return ok && row.Secures(host)
+}
+
+// redirecting returns the servers of a table that redirect requests to HTTPS. Shared hosts take TLS, so none of their servers does.
+func (q *Queries) redirecting(r *query.Reader, t Table) []Placed {
+	if t.Shared() {
+		return nil
+	}
+	return slices.DeleteFunc(q.serversOfTable(r, t), func(s Placed) bool { return !s.Redirects() })
 }
 
 func useOf(s Placed) Use {

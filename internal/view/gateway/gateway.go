@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -70,11 +71,18 @@ type Queries struct {
 	// plan is the listeners of gateways; the others are parts of it: a listener, the servers of a route configuration, and names.
 	plan     query.Query[Served, *plan]
 	listener query.Query[listenerKey, *Listener]
-	table    query.Query[tableKey, []Placed]
 	names    query.Query[Served, names]
+	// declaredBy are the servers of the Gateways with some selectors.
+	declaredBy query.Collection[intern.List[proxy.GatewaySelector], declared]
+	// servers are the servers of a route configuration.
+	servers query.Layers[tableKey, api.Key, placedList]
+	// http3 is the port of a route configuration for HTTP/3.
+	http3 query.Query[tableKey, uint32]
 	// shared are the hosts of a route configuration with certificates on demand, and onDemand all hosts with such certificates.
 	shared   query.Layers[sharedKey, omap.Name, sharedServer]
 	onDemand query.Layers[Served, omap.Name, sharedServer]
+	// objects groups the objects that may have routes in a table by the owners of its servers.
+	objects query.Groups[Table, api.Key, api.Key]
 	// uses groups the VirtualServices of a table by host.
 	uses query.Groups[Table, omap.Name, Use]
 }

@@ -17,12 +17,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
-// Served names the configuration that gateways serve: their Gateways, whether they serve Ingresses, and their own port for each port of
+// Served names the configuration that gateways serve: the Gateways with some selectors, whether they serve Ingresses, and their own port for each port of
 // the Services in front of them. All replicas of a gateway have the same one.
 type Served struct {
-	Gateways intern.List[api.Key]
-	Ingress  bool
-	Targets  intern.List[proxy.PortTarget]
+	Selectors intern.List[proxy.GatewaySelector]
+	Ingress   bool
+	Targets   intern.List[proxy.PortTarget]
+	// Datagrams are their ports for the UDP ports of these Services, if they take HTTP/3.
+	Datagrams intern.List[proxy.PortTarget]
 	// Unprivileged is true if they cannot listen at ports below 1024.
 	Unprivileged bool
 	// OnDemand is true if they get the certificates of their hosts when clients ask for them; see Shared.
@@ -31,7 +33,7 @@ type Served struct {
 
 // ServedOf returns what the proxies of a class serve.
 func ServedOf(c proxy.Class) Served {
-	return Served{c.Gateways, c.Ingress, c.Targets, c.Unprivileged, c.OnDemand}
+	return Served{c.Selectors, c.Ingress, c.Targets, c.Datagrams, c.Unprivileged, c.OnDemand}
 }
 
 // Socket is where gateways listen.
@@ -39,6 +41,8 @@ type Socket struct {
 	// Bind is an IP address or a "unix://" socket; empty for any address.
 	Bind string
 	Port uint32
+	// QUIC is true for a UDP socket, where gateways take HTTP/3.
+	QUIC bool
 }
 
 // Listener is the configuration of a socket of gateways.
@@ -73,17 +77,19 @@ type Loss struct {
 type plan struct {
 	listeners []*Listener
 	losses    []Loss
-	// tables are the servers by route configuration, each once.
-	tables map[string][]Placed
+	// tables are the servers by route configuration.
+	tables omap.Map[omap.Name, tableServers]
 	// shared are the hosts with certificates on demand by their route configuration.
 	shared map[string]sharedHosts
 	// certificates are the servers of these hosts, of all sockets.
 	certificates sharedHosts
+	// http3 are the ports at which clients reach the hosts of route configurations over HTTP/3.
+	http3 map[string]uint32
 }
 
 func (p *plan) equal(o *plan) bool {
 	return slices.EqualFunc(p.listeners, o.listeners, (*Listener).equal) && slices.EqualFunc(p.losses, o.losses, Loss.equal) &&
-		maps.EqualFunc(p.shared, o.shared, sharedHosts.Equal) && p.certificates.Equal(o.certificates)
+		maps.EqualFunc(p.shared, o.shared, sharedHosts.Equal) && p.tables.Equal(o.tables) && p.certificates.Equal(o.certificates) && maps.Equal(p.http3, o.http3)
 }
 
 func (l Loss) equal(o Loss) bool {
@@ -110,7 +116,9 @@ type tableKey struct {
 }
 
 func (q *Queries) definePlans(g *query.Graph) {
+	q.defineDeclared(g)
 	q.plan = query.Define(g, "gatewayPlan", (*plan).equal, q.makePlan)
+	q.defineTables(g)
 	q.listener = query.Define(g, "gatewayListenerPlan", (*Listener).equal, func(r *query.Reader, k listenerKey) (*Listener, bool) {
 		p, _ := q.plan.Get(r, k.Served)
 		for _, l := range p.listeners {
@@ -120,10 +128,9 @@ func (q *Queries) definePlans(g *query.Graph) {
 		}
 		return nil, false
 	})
-	q.table = query.Define(g, "gatewayTable", func(a, b []Placed) bool { return slices.EqualFunc(a, b, Placed.equal) }, func(r *query.Reader, k tableKey) ([]Placed, bool) {
+	q.http3 = query.Define(g, "gatewayHTTP3", func(a, b uint32) bool { return a == b }, func(r *query.Reader, k tableKey) (uint32, bool) {
 		p, _ := q.plan.Get(r, k.Served)
-		list := p.tables[k.table]
-		return list, len(list) > 0
+		return p.http3[k.table], true
 	})
 	q.plainLoss = query.Define(g, "ingressPlainLoss", Loss.equal, q.lostByIngresses)
 	q.names = query.Define(g, "gatewayNames", names.equal, func(r *query.Reader, k Served) (names, bool) {
@@ -164,12 +171,16 @@ func namesOf(p *plan) (n names) {
 
 // Compare orders by port, then address.
 func (s Socket) Compare(o Socket) int {
-	return cmp.Or(cmp.Compare(s.Port, o.Port), cmp.Compare(s.Bind, o.Bind))
+	return cmp.Or(cmp.Compare(s.Port, o.Port), cmp.Compare(s.Bind, o.Bind), cmp.Compare(flag(s.QUIC), flag(o.QUIC)))
 }
 
 // AppendTo appends an unambiguous form.
 func (s Socket) AppendTo(b []byte) []byte {
-	return append(strconv.AppendUint(b, uint64(s.Port), 10), " "+s.Bind...)
+	b = append(strconv.AppendUint(b, uint64(s.Port), 10), " "+s.Bind...)
+	if s.QUIC {
+		b = append(b, " QUIC"...)
+	}
+	return b
 }
 
 // Sockets returns where gateways listen.
@@ -251,26 +262,15 @@ const maxGateways = 50
 // SameSelector returns what gateways of a namespace serve that only the Gateways with a selector select, with the ports that these name.
 // Ingresses count as objects with a selector, which the mesh settings have.
 func (q *Queries) SameSelector(r *query.Reader, namespace string, selector mesh.Labels) Served {
-	var first mesh.Label
-	for l := range selector.All() {
-		first = l
-		break
-	}
-	var same []api.Key
-	for g := range q.tables.Gateways.Selecting.Group(r, first).All() {
-		if g.Labels == selector && (g.Key.Namespace == namespace || !q.tables.ScopesGateways()) {
-			same = append(same, g.Key)
-		}
-	}
-	slices.SortFunc(same, api.Key.Compare)
 	ingresses := selector == q.tables.Ingress(r).Selector() && (namespace == q.tables.RootNamespace(r) || !q.tables.ScopesGateways())
-	return Served{Gateways: intern.Of(same...), Ingress: ingresses}
+	return Served{Selectors: intern.Of(q.scope.SelectorOf(namespace, selector)), Ingress: ingresses}
 }
 
 // planner makes a plan.
 type planner struct {
 	plan
-	at map[Socket]*site
+	at      map[Socket]*site
+	byTable tables
 }
 
 // site is a socket of a plan.
@@ -282,28 +282,27 @@ type site struct {
 
 // makePlan decides which servers are used, the oldest object first.
 func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
-	b := planner{at: map[Socket]*site{}}
+	b := planner{at: map[Socket]*site{}, byTable: tables{}}
 	root := q.tables.RootNamespace(r)
 	for _, s := range q.declared(r, k) {
-		if at := (Socket{s.Bind, k.portFor(s.Port)}); k.mayListen(at) {
+		if at := (Socket{Bind: s.Bind, Port: k.portFor(s.Port)}); k.mayListen(at) {
 			s.Table = tableName(s, at.Port, root)
 			b.place(at, s)
 		}
 	}
+	q.addHTTP3(k, &b)
 	slices.SortFunc(b.listeners, func(x, y *Listener) int { return x.Compare(y.Socket) })
 	if k.OnDemand {
 		b.share()
 	}
-	b.tables = map[string][]Placed{}
 	for _, l := range b.listeners {
 		for _, s := range l.Servers {
-			list := b.tables[s.Table]
-			same := func(o Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index }
-			if s.Table != "" && !slices.ContainsFunc(list, same) {
-				b.tables[s.Table] = append(list, s)
+			if s.Table != "" && !b.byTable.has(owner(s.Gateway), s) {
+				b.byTable.add(owner(s.Gateway), s)
 			}
 		}
 	}
+	b.tables = b.byTable.byName()
 	return &b.plan, true
 }
 
@@ -313,14 +312,8 @@ func (q *Queries) declared(r *query.Reader, k Served) (list []Placed) {
 	if k.Ingress {
 		list = q.ingressServers(r)
 	}
-	for g := range k.Gateways.All() {
-		row, ok := q.tables.Gateways.Servers.Get(r, g)
-		if !ok {
-			continue
-		}
-		for i, s := range row.Servers {
-			list = append(list, Placed{Server: s, Gateway: g, Created: row.Created, Index: i})
-		}
+	for _, d := range q.declaredBy.Get(r, k.Selectors).All() {
+		list = append(list, d.servers...)
 	}
 	slices.SortStableFunc(list, func(a, b Placed) int {
 		return cmp.Or(cmp.Compare(a.Created, b.Created), -cmp.Compare(flag(a.ofIngress()), flag(b.ofIngress())),

@@ -98,6 +98,9 @@ func (b *planner) share() {
 		if slices.ContainsFunc(l.Servers, func(s Placed) bool { return s.Kind() == gateway.PassesMeshTLS }) {
 			continue // its filter chains are chosen by more than the name in TLS
 		}
+		if l.QUIC {
+			continue // Envoy does not get certificates on demand over QUIC
+		}
 		table := sharedTable(l.Socket)
 		var hosts []omap.Change[omap.Name, sharedServer]
 		var rest []Placed
@@ -107,6 +110,10 @@ func (b *planner) share() {
 				one := s
 				one.Hosts, one.Table = []gateway.Host{h}, table
 				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{one}))
+			}
+			if of := s; len(shared) > 0 && (s.ofIngress() || len(b.byTable[table][s.Gateway]) < enough) {
+				of.Hosts, of.Table = shared, table
+				b.byTable.add(s.Gateway, of)
 			}
 			if s.Hosts = own; len(own) > 0 || len(shared) == 0 {
 				rest = append(rest, s)
@@ -123,6 +130,10 @@ func (b *planner) share() {
 		b.certificates = omap.With(sharedHosts{}, all...)
 	}
 }
+
+// enough servers of a Gateway say which VirtualServices a shared route configuration may have: the ones for the hosts of its only server, or all that are
+// bound to it.
+const enough = 2
 
 // sharedPrefix begins the names of route configurations of hosts with certificates on demand.
 const sharedPrefix = "shared."

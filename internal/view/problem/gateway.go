@@ -105,7 +105,7 @@ func (f *findings) serving(k api.Key, selector mesh.Labels) []gateway.Proxies {
 			break
 		}
 		c, ok := f.q.scope.Class.Get(f.r, id)
-		if !ok || !slices.Contains(c.Gateways.Items(), k) {
+		if !ok || !c.Selectors.Has(f.q.scope.SelectorOf(k.Namespace, selector)) {
 			continue
 		}
 		p := gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}

@@ -1,9 +1,9 @@
 package scope
 
 import (
+	"maps"
 	"slices"
 
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -24,15 +24,16 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	c := proxy.Class{
 		Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: mesh.FamiliesOf(p.Addresses), HTTP10: p.HTTP10, Idle: p.Idle, Networks: p.Networks, Topology: p.Topology,
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels), Labels: q.gatewayLabels(r, labels),
-		Gateways: q.gatewaysFor(r, p.Namespace, labels), Ingress: q.servesIngresses(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
+		Selectors: q.selectorsFor(r, p.Namespace, labels), Ingress: q.servesIngresses(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		Policies: policy.Selecting(q.tables, r, p.Namespace, labels), Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy),
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
 	c.Extensions = extension.Selecting(q.tables, r, p.Namespace, labels)
-	if !c.Gateways.Empty() || c.Ingress {
+	if !c.Selectors.Empty() || c.Ingress {
 		c.Unprivileged, c.OnDemand = p.Unprivileged, q.onDemand(r, p, c)
 		c.Targets = intern.Keep(served.Targets, func(t proxy.PortTarget) bool { return t.Port != t.Target })
+		c.Datagrams = served.Datagrams
 	}
 	c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, labels, served.Place)
 	return c
@@ -43,31 +44,55 @@ func (q *Queries) onDemand(r *query.Reader, p *proxy.Proxy, c proxy.Class) bool 
 	if p.OnDemand != proxy.OnDemandByCount {
 		return p.OnDemand == proxy.OnDemandOn
 	}
+	on, _ := q.crowded.Get(r, crowd{c.Selectors, c.Ingress})
+	return on
+}
+
+// crowd names what gateways serve. firstLabel is the first label of selectors, and the namespace of their Gateways if that matters.
+type crowd struct {
+	selectors intern.List[proxy.GatewaySelector]
+	ingress   bool
+}
+
+type firstLabel struct {
+	label     mesh.Label
+	namespace string
+}
+
+func (q *Queries) defineRouters(g *query.Graph) {
+	same := func(a, b intern.List[proxy.GatewaySelector]) bool { return a == b }
+	q.selectors = query.Define(g, "gatewaySelectors", same, q.selectorsWith)
+	q.crowded = query.Define(g, "crowdedGateways", func(a, b bool) bool { return a == b }, q.hasManyHosts)
+}
+
+// hasManyHosts reports whether gateways have so many hosts that they get certificates on demand.
+func (q *Queries) hasManyHosts(r *query.Reader, k crowd) (bool, bool) {
 	n := 0
-	for gw := range c.Gateways.All() {
-		if row, ok := q.tables.Gateways.Servers.Get(r, gw); ok {
-			for _, s := range row.Servers {
-				n += s.OrdinaryHosts()
-			}
+	for s := range k.selectors.All() {
+		for c := range q.tables.Gateways.Selected.Group(r, s).All() {
+			n += c.Hosts
 		}
 	}
-	if c.Ingress {
+	if k.ingress {
 		for a := range q.tables.Gateways.Admissions.Group(r, struct{}{}).All() {
 			n += q.tables.Gateways.Secured.Group(r, a).Len() // each has a host, or more
 		}
 	}
-	return n > proxy.OnDemandHosts
+	return n > proxy.OnDemandHosts, true
 }
 
-// gatewaysFor returns the Gateways that select a workload, sorted. They are of all namespaces, or of its own if Gateways are limited to
-// their namespace.
-func (q *Queries) gatewaysFor(r *query.Reader, namespace string, labels mesh.Labels) intern.List[api.Key] {
-	var found []api.Key
+// selectorsFor returns the selectors of Gateways that select a workload, sorted. The Gateways are of all namespaces, or of its own if Gateways are
+// limited to their namespace.
+func (q *Queries) selectorsFor(r *query.Reader, namespace string, labels mesh.Labels) intern.List[proxy.GatewaySelector] {
+	if !q.tables.ScopesGateways() {
+		namespace = ""
+	}
+	var found []proxy.GatewaySelector
 	add := func(first mesh.Label) {
-		for g := range q.tables.Gateways.Selecting.Group(r, first).All() {
-			own := g.Key.Namespace == namespace || !q.tables.ScopesGateways()
-			if own && !slices.ContainsFunc(g.Labels.Items(), func(l mesh.Label) bool { return !labels.Has(l) }) {
-				found = append(found, g.Key)
+		list, _ := q.selectors.Get(r, firstLabel{first, namespace})
+		for s := range list.All() {
+			if !slices.ContainsFunc(s.Labels.Items(), func(l mesh.Label) bool { return !labels.Has(l) }) {
+				found = append(found, s)
 			}
 		}
 	}
@@ -75,8 +100,27 @@ func (q *Queries) gatewaysFor(r *query.Reader, namespace string, labels mesh.Lab
 	for l := range labels.All() {
 		add(l)
 	}
-	slices.SortFunc(found, api.Key.Compare)
+	slices.SortFunc(found, proxy.GatewaySelector.Compare)
 	return intern.Of(found...)
+}
+
+// selectorsWith returns the selectors of Gateways with a first label, each once.
+func (q *Queries) selectorsWith(r *query.Reader, k firstLabel) (intern.List[proxy.GatewaySelector], bool) {
+	seen := map[proxy.GatewaySelector]bool{}
+	for g := range q.tables.Gateways.Selecting.Group(r, k.label).All() {
+		if k.namespace == "" || g.Key.Namespace == k.namespace {
+			seen[proxy.GatewaySelector{Labels: g.Labels, Namespace: k.namespace}] = true
+		}
+	}
+	return intern.Of(slices.SortedFunc(maps.Keys(seen), proxy.GatewaySelector.Compare)...), true
+}
+
+// SelectorOf names the Gateways of a namespace with a selector.
+func (q *Queries) SelectorOf(namespace string, selector mesh.Labels) proxy.GatewaySelector {
+	if !q.tables.ScopesGateways() {
+		namespace = ""
+	}
+	return proxy.GatewaySelector{Labels: selector, Namespace: namespace}
 }
 
 // servesIngresses reports whether a gateway serves Ingresses. If Gateways are limited to their namespace, it is in the root namespace.

@@ -104,6 +104,10 @@ type Queries struct {
 	LabelledIndex *service.FootprintIndex[LabelledClients]
 	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
 	Class query.Query[string, proxy.Class]
+	// selectors are the selectors of Gateways, each once. crowded reports whether gateways with some selectors have so many hosts that they get
+	// certificates on demand.
+	selectors query.Query[firstLabel, intern.List[proxy.GatewaySelector]]
+	crowded   query.Query[crowd, bool]
 	// measured reports whether any proxy reports metrics of the mesh.
 	measured query.Query[service.All, bool]
 }
@@ -131,6 +135,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.Index = service.DefineFootprintIndex(g, "scoped.", t.Domain(), q.Footprints)
 	q.defineClients(g)
 	q.defineLabelled(g)
+	q.defineRouters(g)
 	q.measured = query.Define(g, "measured", func(a, b bool) bool { return a == b }, func(r *query.Reader, _ service.All) (bool, bool) {
 		return telemetry.Measured(t, r), true
 	})

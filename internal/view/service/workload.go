@@ -33,6 +33,8 @@ type WorkloadDescription struct {
 	Ports intern.List[proxy.InboundPort]
 	// Targets are the ports of the workload for the ports of its services, sorted. Of services with the same port the oldest one counts.
 	Targets intern.List[proxy.PortTarget]
+	// Datagrams are the same for the UDP ports of its services, if gateways take HTTP/3.
+	Datagrams intern.List[proxy.PortTarget]
 	// Own are the addresses of the pod, with the ports of headless Services at which others have a listener for the pod.
 	Own intern.List[netip.AddrPort]
 	// HasEndpoint says that the workload is a pod, or that a service has an endpoint at its address. Labels are the labels of the
@@ -45,7 +47,7 @@ type WorkloadDescription struct {
 
 // Equal reports whether two descriptions are equal.
 func (s WorkloadDescription) Equal(o WorkloadDescription) bool {
-	return s.Ports == o.Ports && s.Targets == o.Targets && s.Own == o.Own && s.HasEndpoint == o.HasEndpoint && s.Place == o.Place && s.Labels == o.Labels
+	return s.Ports == o.Ports && s.Targets == o.Targets && s.Datagrams == o.Datagrams && s.Own == o.Own && s.HasEndpoint == o.HasEndpoint && s.Place == o.Place && s.Labels == o.Labels
 }
 
 // instance is a service with an endpoint at the workload.
@@ -61,7 +63,8 @@ func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescrip
 	if k, pod := q.findPod(r, w); pod != nil {
 		s := WorkloadDescription{HasEndpoint: true, Labels: pod.Labels, Place: q.podPlace(r, k, pod, pod.Address)}
 		hits := q.podInstances(r, k, pod, nil)
-		s.Ports, s.Targets, s.Own = q.ports(r, hits), q.targets(r, hits), q.ownAddresses(r, pod, hits)
+		s.Ports, s.Own = q.ports(r, hits), q.ownAddresses(r, pod, hits)
+		s.Targets, s.Datagrams = q.targets(r, hits)
 		return s, true
 	}
 	var hits []instance
@@ -71,9 +74,12 @@ func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescrip
 	}
 	if len(hits) == 0 {
 		hits = q.labelInstances(r, w)
-		return WorkloadDescription{Ports: q.ports(r, hits), Targets: q.targets(r, hits)}, true
+		s := WorkloadDescription{Ports: q.ports(r, hits)}
+		s.Targets, s.Datagrams = q.targets(r, hits)
+		return s, true
 	}
-	s := WorkloadDescription{HasEndpoint: true, Ports: q.ports(r, hits), Targets: q.targets(r, hits)}
+	s := WorkloadDescription{HasEndpoint: true, Ports: q.ports(r, hits)}
+	s.Targets, s.Datagrams = q.targets(r, hits)
 	s.Labels, s.Place = hits[0].endpoint.Labels, hits[0].endpoint.Place
 	return s, true
 }
@@ -94,20 +100,35 @@ func (q *Queries) ports(r *query.Reader, hits []instance) intern.List[proxy.Inbo
 	return intern.Of(list...)
 }
 
-// targets returns the ports of the workload for the ports of its services. The oldest service comes first in hits.
-func (q *Queries) targets(r *query.Reader, hits []instance) intern.List[proxy.PortTarget] {
-	targets := map[uint32]uint32{}
+// targets returns the ports of the workload for the ports of its services: the ports for connections, of services that do not keep their port
+// numbers, and if gateways take HTTP/3 the UDP ports of all services. The oldest service comes first in hits.
+func (q *Queries) targets(r *query.Reader, hits []instance) (connections, datagrams intern.List[proxy.PortTarget]) {
+	tcp, udp := map[uint32]uint32{}, map[uint32]uint32{}
 	for _, h := range hits {
 		spec, ok := q.tables.Services.Get(r, h.object)
-		if !ok || spec.SamePorts {
+		if !ok || spec.SamePorts && !q.tables.QUIC() {
 			continue
 		}
 		for _, p := range spec.Ports {
-			if to := h.port(p); to != 0 && p.Protocol != mesh.UDP && targets[p.Number] == 0 {
-				targets[p.Number] = to
+			to, into := h.port(p), tcp
+			if p.Protocol == mesh.UDP {
+				into = udp
+			}
+			if spec.SamePorts {
+				to = p.Number
+			}
+			if to != 0 && into[p.Number] == 0 && (p.Protocol == mesh.UDP || !spec.SamePorts) {
+				into[p.Number] = to
 			}
 		}
 	}
+	if connections = sortedTargets(tcp); q.tables.QUIC() {
+		datagrams = sortedTargets(udp)
+	}
+	return connections, datagrams
+}
+
+func sortedTargets(targets map[uint32]uint32) intern.List[proxy.PortTarget] {
 	list := make([]proxy.PortTarget, 0, len(targets))
 	for _, port := range slices.Sorted(maps.Keys(targets)) {
 		list = append(list, proxy.PortTarget{Port: port, Target: targets[port]})

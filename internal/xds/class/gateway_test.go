@@ -40,6 +40,18 @@ spec:
 `, i, path)
 }
 
+// ownGateway is a Gateway for one host at the port of others.
+func ownGateway(i int) string {
+	return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: own, namespace: edge}
+spec:
+  selector: {gw: front}
+  servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [h%d.exam.com]}]
+`, i)
+}
+
 // gatewayCosts returns the cells that run for each of some edits, with n VirtualServices and three replicas of a gateway.
 func gatewayCosts(t *testing.T, n int) map[string]map[string]int {
 	w := meshtest.New(t)
@@ -66,21 +78,24 @@ func gatewayCosts(t *testing.T, n int) map[string]map[string]int {
 	step("path", func() { w.Apply(gatewayRoutes(4, "/b")) })
 	step("comes", func() { w.Apply(gatewayRoutes(n, "/a")) })
 	step("host of a server", func() { w.Apply(fmt.Sprintf(frontGateway, `"*.exam.com", new.org`, "10.1.0.1")) })
+	step("own Gateway", func() {
+		w.Apply(ownGateway(n+1) + "---" + strings.Replace(gatewayRoutes(n+1, "/a"), "edge/front", "edge/own", 1))
+	})
 	step("endpoint", func() { w.Apply(fmt.Sprintf(frontGateway, `"*.exam.com", new.org`, "10.1.0.2")) })
 	w.Check()
 	return out
 }
 
 // TestGatewayCost: an edit of a VirtualService runs the virtual host of its host, however many others there are. A server with one host
-// more runs no virtual host, and an endpoint nothing of the gateways. All replicas of a gateway are one class.
+// more runs no virtual host, a Gateway more the virtual host of its host, and an endpoint nothing of the gateways. All replicas of a gateway are one class.
 func TestGatewayCost(t *testing.T) {
 	few, many := gatewayCosts(t, 10), gatewayCosts(t, 200)
-	for _, name := range []string{"path", "comes", "endpoint"} {
+	for _, name := range []string{"path", "comes", "own Gateway", "endpoint"} {
 		if !maps.Equal(few[name], many[name]) {
 			t.Errorf("%s: with 10 VirtualServices %v, with 200 %v", name, few[name], many[name])
 		}
 	}
-	for name, want := range map[string]int{"path": 1, "comes": 1, "host of a server": 0, "endpoint": 0} {
+	for name, want := range map[string]int{"path": 1, "comes": 1, "host of a server": 0, "own Gateway": 1, "endpoint": 0} {
 		if got := many[name]["gatewayVirtualHost"]; got != want {
 			t.Errorf("%s: %d virtual hosts run, want %d: %v", name, got, want, many[name])
 		}

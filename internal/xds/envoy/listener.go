@@ -60,7 +60,9 @@ func AddFamily(l *listenerv3.Listener) {
 	default:
 		return
 	}
-	l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{Address: Address(second, at.GetPortValue())})
+	other := Address(second, at.GetPortValue())
+	other.GetSocketAddress().Protocol = at.Protocol
+	l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{Address: other})
 }
 
 // Inspected lists the ports where a listener filter looks at the first bytes of connections. A server that speaks first has to wait
@@ -253,8 +255,12 @@ type HTTPOptions struct {
 	// TrustedHops proxies are trusted to have appended theirs.
 	UseRemoteAddress bool
 	TrustedHops      uint32
+	// HeadersTimeout is how long a client may take to send the headers of a request; 0 for as long as it likes.
+	HeadersTimeout time.Duration
 	// ClientCert says which details of a client's certificate the application gets; nil for none.
 	ClientCert *ClientCert
+	// HTTP3 says that the listener takes HTTP/3 and nothing else.
+	HTTP3 bool
 	// ChecksHost refuses requests for virtual hosts that must not be reached over the connection; see OnlyOwnHost.
 	ChecksHost bool
 }
@@ -320,6 +326,13 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 	}
 	if o.PreserveHeaderCase {
 		m.HttpProtocolOptions.HeaderKeyFormat = preserveCase()
+	}
+	if o.HeadersTimeout > 0 {
+		m.RequestHeadersTimeout = Duration(o.HeadersTimeout)
+	}
+	if o.HTTP3 {
+		m.CodecType = hcmv3.HttpConnectionManager_HTTP3
+		m.Http3ProtocolOptions = &corev3.Http3ProtocolOptions{}
 	}
 	if o.ChecksHost {
 		checkHost(m)

@@ -126,7 +126,9 @@ type ServerTLS struct {
 	Connections bool
 	// SPKI and Hashes are the public keys and certificates that clients may have; empty for all.
 	SPKI, Hashes []string
-	Parameters   compliance.Parameters
+	// QUIC is true for TLS of HTTP/3.
+	QUIC       bool
+	Parameters compliance.Parameters
 }
 
 // serverALPN are the protocols that servers take. The other names that clients of the mesh offer only select filter chains.
@@ -181,6 +183,9 @@ func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 		// has expired or was revoked.
 		config.SessionTicketKeysType = &tlsv3.DownstreamTlsContext_DisableStatelessSessionResumption{DisableStatelessSessionResumption: true}
 		config.DisableStatefulSessionResumption = true
+	}
+	if t.QUIC {
+		return overQUIC(config)
 	}
 	return socket(tlsSocket, config)
 }

@@ -101,10 +101,10 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	if len(l.FilterChains) == 0 {
 		return nil
 	}
-	if q.topology(r, k.Topology).ProxyProtocol {
+	if q.topology(r, k.Topology).ProxyProtocol && !k.at.QUIC {
 		envoy.AddProxyProtocol(l)
 	}
-	if plan.Shared != nil || plan.Servers[0].Kind().IsTLS() {
+	if plan.Shared != nil || plan.Servers[0].Kind().IsTLS() && !k.at.QUIC {
 		envoy.AddTLSInspector(l, envoy.AllPorts())
 	}
 	q.telemetry.Settings(r, k.Telemetry).Apply(l)
@@ -175,6 +175,9 @@ func (b gatewayBuilder) socket() *listenerv3.Listener {
 		ip = envoy.WildcardOf(b.Families)
 	}
 	l := envoy.Listener(envoy.ListenerName(ip, b.at.Port), ip, b.at.Port, envoy.Outbound, true)
+	if b.at.QUIC {
+		l = envoy.QUICListener(ip, b.at.Port, envoy.Outbound)
+	}
 	if b.at.Bind == "" && b.Families == mesh.BothFamilies {
 		envoy.AddFamily(l)
 	}
@@ -190,7 +193,7 @@ func (b gatewayBuilder) chains(s gateway.Placed) (list []*listenerv3.FilterChain
 		}
 		c := envoy.Chain("", m, filters...)
 		if s.Secure() {
-			c.TransportSocket = b.q.gatewayTLS(b.r, s)
+			c.TransportSocket = b.q.gatewayTLS(b.r, s, b.at.QUIC)
 			c.TransportSocketConnectTimeout = envoy.Duration(handshakeTimeout)
 		}
 		list = append(list, c)
@@ -236,6 +239,10 @@ func (b gatewayBuilder) passing(to transport.Destination) *listenerv3.FilterChai
 // handshakeTimeout is how long a client may take for the TLS handshake.
 const handshakeTimeout = 15 * time.Second
 
+// headersTimeout is how long a client may take for the headers of a request. Otherwise clients that send a byte now and then could hold as many
+// connections as they like.
+const headersTimeout = 30 * time.Second
+
 // namesOf are the names in TLS for which a server takes connections.
 func namesOf(s gateway.Placed) []string {
 	names := make([]string, 0, len(s.Hosts))
@@ -253,12 +260,12 @@ func (b gatewayBuilder) forward(rule transport.Rule) []*listenerv3.Filter {
 	return append(b.filters.tcp(b.at.Port), v.forwardTo(&rule)...)
 }
 
-// gatewayTLS terminates TLS as a server says. The Secrets that it names are in the namespace of the gateways.
-func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed) *corev3.TransportSocket {
+// gatewayTLS terminates TLS, or TLS of QUIC, as a server says. The Secrets that it names are in the namespace of the gateways.
+func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed, quic bool) *corev3.TransportSocket {
 	verifies := s.TLS.Mode == gateways.TLSMutual || s.TLS.Mode == gateways.TLSOptional
 	t := envoy.ServerTLS{
 		Certificates: s.TLS.Certificates, Credentials: s.TLS.Credentials, SPKI: s.TLS.SPKI, Hashes: s.TLS.Hashes, SubjectAltNames: s.TLS.SubjectAltNames,
-		CRL: s.TLS.CRL, Optional: s.TLS.Mode == gateways.TLSOptional,
+		CRL: s.TLS.CRL, Optional: s.TLS.Mode == gateways.TLSOptional, QUIC: quic,
 		Connections: s.TLS.Mode == gateways.TLSMesh && s.Kind() == gateways.TerminatesTLS,
 		Parameters:  q.tables.TLS(r, compliance.Parameters{Min: s.TLS.Min, Max: s.TLS.Max, Curves: s.TLS.Curves, Ciphers: s.TLS.Ciphers}),
 	}
@@ -302,6 +309,7 @@ func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOpt
 		details = s.ClientCert
 		details.Forward = topology.ClientCert.Forward
 	}
+	o.HTTP3, o.HeadersTimeout = k.at.QUIC, headersTimeout
 	o.UseRemoteAddress, o.TrustedHops = true, topology.TrustedProxies
 	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(details)
 	return o

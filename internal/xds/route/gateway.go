@@ -40,7 +40,11 @@ func (q *Queries) defineGateways(g *query.Graph) {
 		if pieces.Len() == 0 {
 			pieces = omap.With(pieces, noRoutes())
 		}
-		return []*resource.Resource{resource.NewRoute(k.name, envoy.RouteConfiguration(k.name), pieces)}, true
+		c := envoy.RouteConfiguration(k.name)
+		if port := q.gateways.HTTP3Port(r, k.Table(k.name)); port != 0 {
+			envoy.OfferHTTP3(c, port)
+		}
+		return []*resource.Resource{resource.NewRoute(k.name, c, pieces)}, true
 	})
 	q.Gateways = query.Each(g, "gatewayRouteConfigurations", func(r *query.Reader, p gateway.Proxies) omap.Map[omap.Name, omap.Unit] {
 		return q.gateways.Tables(r, p.Served)
