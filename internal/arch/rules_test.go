@@ -37,6 +37,7 @@ var flow = []struct{ pkg, imports string }{
 	{"api/rules/kube", "api/document api/ingress api/rules/syntax"},
 	{"api/rules", "api/document api/rules/envoy api/rules/syntax mesh"},
 	{"api", "api/code api/document api/ingress api/rules/... engine/omap mesh"},
+	{"api/destination", ""},
 	{"api/gateway", "api api/ingress mesh security/compliance"},
 	{"proxy", "api engine/intern engine/omap mesh security/identity"},
 	{"config/logging", "api/spelling"},
@@ -57,7 +58,7 @@ var flow = []struct{ pkg, imports string }{
 	{"source/...", "api api/kube engine/intern engine/omap mesh run run/links run/retry security/credential source source/kept source/object"},
 	{"state/connected", "api api/rejection engine/omap engine/store mesh proxy"},
 	{"state/settings", "api api/gateway engine/intern engine/store mesh security/compliance"},
-	{"state", "api api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},
+	{"state", "api api/destination api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},
 	// From rows to the objects that a class may see and must obey.
 	{"view/...", "api api/code api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy run/safedial state/... view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.

@@ -235,17 +235,7 @@ func (t *Tables) defineGateways(db *store.DB) {
 		}
 		add(first, SelectingPolicy{Key: k, Labels: labels})
 	})
-	g.Selected = store.NewIndex(g.Servers, "gatewaysSelected", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, SelectedGateway)) {
-		if row.Admission.ByClass {
-			return
-		}
-		n := 0
-		for _, server := range row.Servers {
-			n += server.OrdinaryHosts()
-		}
-		add(proxy.GatewaySelector{Labels: row.Selector}, SelectedGateway{k, n})
-		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, SelectedGateway{k, n})
-	})
+	g.defineSelected()
 	t.defineBindings(db)
 	t.defineAdmission(db)
 	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
@@ -267,16 +257,6 @@ func (t *Tables) defineGateways(db *store.DB) {
 			}
 		}
 	})
-	g.CredentialUsers = store.NewIndex(g.Servers, "gatewayCredentialUsers", func(k api.Key, s *GatewayServers, add func(string, api.Key)) {
-		for _, server := range s.Servers {
-			if server.TLS == nil {
-				continue
-			}
-			for _, name := range server.TLS.Credentials {
-				add(name, k)
-			}
-		}
-	})
 	g.RoutesFor = store.NewIndex(g.Routes, "gatewayRoutesFor", func(k api.Key, s *GatewayRoutes, add func(string, AgeKey)) {
 		for _, route := range s.Routes {
 			add(route.Host, AgeKey{s.Created, k})
@@ -286,6 +266,31 @@ func (t *Tables) defineGateways(db *store.DB) {
 	g.Hosts = store.NewIndex(g.Routes, "gatewayHosts", func(_ api.Key, s *GatewayRoutes, add func(struct{}, omap.Name)) {
 		for _, route := range s.Routes {
 			add(struct{}{}, omap.Name(route.Host))
+		}
+	})
+}
+
+// defineSelected defines which Gateways a selector has, and which name a credential.
+func (g *Gateways) defineSelected() {
+	g.Selected = store.NewIndex(g.Servers, "gatewaysSelected", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, SelectedGateway)) {
+		if row.Admission.ByClass {
+			return
+		}
+		n := 0
+		for _, server := range row.Servers {
+			n += server.OrdinaryHosts()
+		}
+		add(proxy.GatewaySelector{Labels: row.Selector}, SelectedGateway{k, n})
+		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, SelectedGateway{k, n})
+	})
+	g.CredentialUsers = store.NewIndex(g.Servers, "gatewayCredentialUsers", func(k api.Key, s *GatewayServers, add func(string, api.Key)) {
+		for _, server := range s.Servers {
+			if server.TLS == nil {
+				continue
+			}
+			for _, name := range server.TLS.Credentials {
+				add(name, k)
+			}
 		}
 	})
 }

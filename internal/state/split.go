@@ -10,6 +10,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/destination"
 	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/store"
@@ -266,12 +267,12 @@ func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networ
 	}
 	layers := t.layers(spec.ExportTo, o.Namespace, settings.PolicyExportTo)
 	if len(hosts) > 0 && len(layers) > 0 {
-		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: byLocality(spec), ByCredential: byCredential(spec)})
+		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: destination.ByLocality(spec), ByCredential: destination.ByCredential(spec)})
 	} else {
 		t.Claims.Delete(tx, o.Key)
 	}
 	t.DestinationRules.Set(tx, o.Key, &DestinationRule{
 		Object: o.Key, Created: age(o), Host: host, Selector: spec.WorkloadSelector.GetMatchLabels(),
-		Audience: intern.Of(layers...), Credential: byCredential(spec), Spec: spec, Hash: o.Hash,
+		Audience: intern.Of(layers...), Credential: destination.ByCredential(spec), Spec: spec, Hash: o.Hash,
 	})
 }

@@ -20,6 +20,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/destination"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -291,14 +292,12 @@ func (t *Tables) defineRules(db *store.DB) {
 		}
 	})
 	t.CredentialUsers = store.NewIndex(t.DestinationRules, "credentialUsers", func(k api.Key, d *DestinationRule, add func(string, api.Key)) {
-		for b := range blocks(d.Spec) {
-			if name := b.GetTls().GetCredentialName(); name != "" {
-				add(name, k)
-			}
+		for name := range destination.Credentials(d.Spec) {
+			add(name, k)
 		}
 	})
 	t.SiteLabels = store.NewIndex(t.DestinationRules, "siteLabels", func(_ api.Key, d *DestinationRule, add func(struct{}, omap.Name)) {
-		for label := range siteLabels(d.Spec) {
+		for label := range destination.SiteLabels(d.Spec) {
 			add(struct{}{}, omap.Name(label))
 		}
 	})

@@ -150,7 +150,8 @@ func (q *Queries) credentialUser(r *query.Reader, connection string, k connected
 	c, _ := q.Class.Get(r, connection)
 	for _, credential := range []string{name, strings.TrimSuffix(name, envoy.RootsSuffix)} {
 		for user := range q.tables.Gateways.CredentialUsers.Group(r, credential).All() {
-			if c.Gateways.Has(user) {
+			row, _ := q.tables.Gateways.Servers.Get(r, user)
+			if row != nil && c.Selectors.Has(q.Scope.SelectorOf(user.Namespace, row.Selector)) {
 				return user
 			}
 		}

@@ -1,6 +1,10 @@
-package state
+// Package destination answers what a DestinationRule asks for in any of its parts: for the host, for subsets, and for ports.
+//
+// It has no goroutines.
+package destination
 
 import (
+	"iter"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -14,7 +18,7 @@ type block interface {
 }
 
 // blocks yields the settings of a rule: for the host, for its subsets, and for ports.
-func blocks(d *networking.DestinationRule) func(yield func(block) bool) {
+func blocks(d *networking.DestinationRule) iter.Seq[block] {
 	return func(yield func(block) bool) {
 		policies := []*networking.TrafficPolicy{d.GetTrafficPolicy()}
 		for _, s := range d.GetSubsets() {
@@ -33,9 +37,9 @@ func blocks(d *networking.DestinationRule) func(yield func(block) bool) {
 	}
 }
 
-// byLocality reports whether a rule may make the choice of endpoints depend on where the client runs. Outlier detection suffices,
+// ByLocality reports whether a rule may make the choice of endpoints depend on where the client runs. Outlier detection suffices,
 // because it enables the locality failover of the mesh.
-func byLocality(d *networking.DestinationRule) bool {
+func ByLocality(d *networking.DestinationRule) bool {
 	for b := range blocks(d) {
 		lb := b.GetLoadBalancer()
 		if b.GetOutlierDetection() != nil || lb.GetLocalityLbSetting() != nil || lb.GetZoneAwareLbSetting() != nil {
@@ -45,18 +49,27 @@ func byLocality(d *networking.DestinationRule) bool {
 	return false
 }
 
-// byCredential reports whether a rule names a Secret for TLS. Without a selector only gateways use it.
-func byCredential(d *networking.DestinationRule) bool {
-	for b := range blocks(d) {
-		if b.GetTls().GetCredentialName() != "" && len(d.GetWorkloadSelector().GetMatchLabels()) == 0 {
-			return true
-		}
+// ByCredential reports whether gateways use a Secret that a rule names for TLS: the rule has no selector then.
+func ByCredential(d *networking.DestinationRule) bool {
+	for range Credentials(d) {
+		return len(d.GetWorkloadSelector().GetMatchLabels()) == 0
 	}
 	return false
 }
 
-// siteLabels yields the labels in the failover priorities of a rule.
-func siteLabels(d *networking.DestinationRule) func(yield func(string) bool) {
+// Credentials yields the names in credentialName of a rule.
+func Credentials(d *networking.DestinationRule) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for b := range blocks(d) {
+			if name := b.GetTls().GetCredentialName(); name != "" && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// SiteLabels yields the labels in the failover priorities of a rule.
+func SiteLabels(d *networking.DestinationRule) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for b := range blocks(d) {
 			lb := b.GetLoadBalancer()
