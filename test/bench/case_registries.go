@@ -241,7 +241,7 @@ func registryChurn(b *bench) error {
 	return r.churn(b, "registries-churn", 2*b.sizes.churn)
 }
 
-// churn registers instances and takes them away for a time, and records how long after the request each stream had the endpoint.
+// churn registers instances of 100 services and takes them away for a time, and records how long after the request each stream had the endpoint.
 func (r *registered) churn(b *bench, name string, d time.Duration) error {
 	changes := int(d.Seconds() * churnRate)
 	s := newStaleness(r.services, len(r.fleet.streams), changes)
@@ -260,9 +260,9 @@ func (r *registered) churn(b *bench, name string, d time.Duration) error {
 		case <-b.ctx.Done():
 			return b.ctx.Err()
 		}
-		service := n % r.services
+		service := n % fewRegistered
 		change := r.consul.Register
-		if n/r.services%2 == 1 {
+		if n/fewRegistered%2 == 1 {
 			change = r.consul.Deregister
 		}
 		s.changed[service].Store(int64(time.Since(s.begin)))

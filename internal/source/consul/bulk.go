@@ -13,8 +13,8 @@ import (
 )
 
 // More services than maxWatches are followed like this: one blocking query notices that some check has changed, and the list of all checks says of
-// which services, which are read at once. A change of an instance without a change of its checks shows in the index of the catalog only. All
-// services are read after it, in the background.
+// which services, which are read at once. The services that changed last have blocking queries of their own, because a service that changes, changes
+// often. A change of an instance without a change of its checks shows in the index of the catalog only. All services are read after it, in the background.
 
 // checksPath lists the checks of all services, and noChecks lets the server leave all of them out. The index grows when any check changes.
 const (
@@ -23,6 +23,8 @@ const (
 )
 
 const (
+	// hotWatches is how many services have blocking queries of their own.
+	hotWatches = 100
 	// sweepers is how many services are read at once in the background, and portion how many are passed on together.
 	sweepers = 8
 	portion  = 500
@@ -101,6 +103,7 @@ func (f *following) followChecks(ctx context.Context, seen checks) {
 		if err == nil && a.index == seen.index {
 			continue
 		}
+		began := time.Now()
 		var is checks
 		var names []string
 		var read []update
@@ -118,8 +121,27 @@ func (f *following) followChecks(ctx context.Context, seen checks) {
 			return
 		}
 		seen = is
-		if !f.send(ctx, read) {
+		// The list is long. While checks change all the time, the server makes one half of the time.
+		if !f.send(ctx, read) || !registries.Pause(ctx, time.Since(began)) {
 			return
+		}
+	}
+}
+
+// heat gives a service that has changed a blocking query of its own, in the place of the service that has not changed for longest.
+func (f *following) heat(ctx context.Context, u update) {
+	if i := slices.Index(f.hot, u.name); i >= 0 {
+		f.hot = slices.Delete(f.hot, i, i+1)
+	}
+	f.hot = append(f.hot, u.name)
+	if f.watched[u.name] == nil {
+		f.watch(ctx, u)
+	}
+	if oldest := f.hot[0]; len(f.hot) > hotWatches {
+		f.hot = f.hot[1:]
+		if w := f.watched[oldest]; w != nil {
+			w.stop()
+			delete(f.watched, oldest)
 		}
 	}
 }

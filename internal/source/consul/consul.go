@@ -198,8 +198,10 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 	to.List(all, !known.unsure)
 	pause.Reset()
 	f.known = known
-	for _, u := range read {
-		f.watch(ctx, u)
+	if !f.bulk {
+		for _, u := range read {
+			f.watch(ctx, u)
+		}
 	}
 	f.running.Go(func() { f.followCatalog(ctx, known) })
 	if f.bulk {
@@ -241,6 +243,7 @@ type following struct {
 
 	known   names
 	watched map[string]*watch
+	hot     []string // the watched ones if there are many services, the one that changed last at the end
 	bulk    bool
 }
 
@@ -302,12 +305,12 @@ func (f *following) serve(ctx context.Context) error {
 				return err
 			}
 		case list := <-f.updates:
-			f.take(list, some)
+			f.take(ctx, list, some)
 		}
 		for more := true; more; { // updates that wait already are one change
 			select {
 			case list := <-f.updates:
-				f.take(list, some)
+				f.take(ctx, list, some)
 			default:
 				more = false
 			}
@@ -319,11 +322,14 @@ func (f *following) serve(ctx context.Context) error {
 }
 
 // take adds updates to a change.
-func (f *following) take(list []update, some registries.Services) {
+func (f *following) take(ctx context.Context, list []update, some registries.Services) {
 	for _, u := range list {
 		_, listed := slices.BinarySearch(f.known.list, u.name)
 		if listed && !u.none && f.pass(u) {
 			some[u.name] = u.service
+			if f.bulk && len(list) <= hotWatches {
+				f.heat(ctx, u)
+			}
 		}
 	}
 }
@@ -360,7 +366,12 @@ func (f *following) changeNames(ctx context.Context, is names, some registries.S
 		}
 		some[u.name] = u.service
 		f.pass(u)
-		f.watch(ctx, u)
+		switch {
+		case !f.bulk:
+			f.watch(ctx, u)
+		case len(read) <= hotWatches:
+			f.heat(ctx, u)
+		}
 	}
 	return nil
 }
@@ -413,9 +424,6 @@ func (f *following) decode(name string, a answer) (update, error) {
 
 // watch starts the blocking query for a service.
 func (f *following) watch(ctx context.Context, from update) {
-	if f.bulk {
-		return
-	}
 	ctx, stop := context.WithCancel(ctx)
 	f.watched[from.name] = &watch{stop}
 	f.running.Go(func() {

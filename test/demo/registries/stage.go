@@ -94,17 +94,24 @@ func (s *stage) open(ctx context.Context) error {
 	if err := s.find(); err != nil {
 		return err
 	}
+	zookeeper := s.startZooKeeper
+	if s.zookeeper == nil {
+		zookeeper = nil
+	}
 	for _, part := range []struct {
 		what  string
-		start func(context.Context) error
+		start func(context.Context) error // nil for a part that is left out
 	}{
 		{"Consul, and the instances that register there: catalog v1, reviews v1", s.startConsul},
-		{"ZooKeeper, with two instances of reviews v3: one of Spring Cloud, one of Dubbo", s.startZooKeeper},
+		{"ZooKeeper, with two instances of reviews v3: one of Spring Cloud, one of Dubbo", zookeeper},
 		{"workloads of files and of the memory registry: shop, reviews v2, ratings", s.startOthers},
 		{"the control plane, pilot-discovery, reads them all as samples/registries says", s.control},
 		{"sidecars of those that call others: pilot-agent, each with an Envoy " + s.EnvoyVersion, s.sidecars},
 		{"the first customer", s.welcome},
 	} {
+		if part.start == nil {
+			continue
+		}
 		if err := s.Step(part.what, func() error { return part.start(ctx) }); err != nil {
 			return err
 		}
@@ -158,9 +165,6 @@ func (s *stage) startConsul(ctx context.Context) error {
 }
 
 func (s *stage) startZooKeeper(ctx context.Context) error {
-	if s.zookeeper == nil {
-		return nil
-	}
 	if err := s.zookeeper.Start(ctx); err != nil {
 		return err
 	}
