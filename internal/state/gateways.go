@@ -30,9 +30,7 @@ type Gateways struct {
 	Selectors store.Table[api.Key, mesh.Labels]
 	Selecting store.Index[mesh.Label, SelectingPolicy]
 	// Selected lists the Gateways with a selector, of all namespaces or of one.
-	Selected store.Index[proxy.GatewaySelector, api.Key]
-	// Crowds lists the hosts that may get certificates on demand, behind their Gateways, of the Gateways with a selector.
-	Crowds store.Index[proxy.GatewaySelector, omap.Name]
+	Selected store.Index[proxy.GatewaySelector, SelectedGateway]
 	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
 	// see them, BoundHosts by these and by host, BoundFor by the labels of gateways in their rules, and BoundDelegates by their delegates.
 	Bindings       store.Table[api.Key, *GatewayBinding]
@@ -102,6 +100,22 @@ type GatewayLayer struct {
 type GatewayHost struct {
 	GatewayLayer
 	Host string
+}
+
+// SelectedGateway is a Gateway, and how many hosts it has that may get certificates on demand.
+type SelectedGateway struct {
+	Gateway api.Key
+	Hosts   int
+}
+
+// Compare orders by Gateway.
+func (c SelectedGateway) Compare(o SelectedGateway) int {
+	return cmp.Or(c.Gateway.Compare(o.Gateway), cmp.Compare(c.Hosts, o.Hosts))
+}
+
+// AppendTo appends an unambiguous form.
+func (c SelectedGateway) AppendTo(b []byte) []byte {
+	return strconv.AppendInt(append(c.Gateway.AppendTo(b), ' '), int64(c.Hosts), 10)
 }
 
 // GatewayBinding names the Gateways to which the routes of a VirtualService belong.
@@ -219,7 +233,17 @@ func (t *Tables) defineGateways(db *store.DB) {
 		}
 		add(first, SelectingPolicy{Key: k, Labels: labels})
 	})
-	t.defineSelected()
+	g.Selected = store.NewIndex(g.Servers, "gatewaysSelected", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, SelectedGateway)) {
+		if row.Admission.ByClass {
+			return
+		}
+		n := 0
+		for _, server := range row.Servers {
+			n += server.OrdinaryHosts()
+		}
+		add(proxy.GatewaySelector{Labels: row.Selector}, SelectedGateway{k, n})
+		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, SelectedGateway{k, n})
+	})
 	t.defineBindings(db)
 	t.defineAdmission(db)
 	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
@@ -250,28 +274,6 @@ func (t *Tables) defineGateways(db *store.DB) {
 	g.Hosts = store.NewIndex(g.Routes, "gatewayHosts", func(_ api.Key, s *GatewayRoutes, add func(struct{}, omap.Name)) {
 		for _, route := range s.Routes {
 			add(struct{}{}, omap.Name(route.Host))
-		}
-	})
-}
-
-// defineSelected defines the indexes of Gateways by their whole selectors.
-func (t *Tables) defineSelected() {
-	g := &t.Gateways
-	of := func(namespace string, labels mesh.Labels) [2]proxy.GatewaySelector {
-		return [2]proxy.GatewaySelector{{Labels: labels}, {Labels: labels, Namespace: namespace}}
-	}
-	g.Selected = store.NewIndex(g.Selectors, "gatewaysSelected", func(k api.Key, labels mesh.Labels, add func(proxy.GatewaySelector, api.Key)) {
-		for _, s := range of(k.Namespace, labels) {
-			add(s, k)
-		}
-	})
-	g.Crowds = store.NewIndex(g.Servers, "gatewayCrowds", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, omap.Name)) {
-		for _, server := range row.Servers {
-			for _, h := range server.OrdinaryHosts() {
-				for _, s := range of(k.Namespace, row.Selector) {
-					add(s, omap.Name(k.String()+" "+h.Name))
-				}
-			}
 		}
 	})
 }

@@ -57,7 +57,7 @@ func experiments() []experiment {
 		{"virtualhost-1k", "the same, a service added and one removed, for clients with virtual hosts as resources, 1,000 services, 500 streams", (*bench).hostsSmall},
 		{"virtualhost-10k", "a weight of a VirtualService changes, for such clients, 10,000 services, 20 streams", (*bench).hostsLarge},
 		{"virtualhost-reconnect-1k", "500 such clients come back to a restarted server, 1,000 services", reconnectHosts},
-		{"gateway-1k", "a route, and another host with a certificate, 1,000 TLS hosts on 50 replicas of a gateway; and the same without certificates on demand", gateways},
+		{"gateway-1k", "a route, another host, another Gateway, and a certificate renewed, 1,000 TLS hosts on 50 replicas of a gateway; and the same without certificates on demand", gateways},
 		{"fleet-10k", "10,000 proxies in 100 classes, each with a connection, 2,000 services: connect, an edit, a restart", fleets},
 		{"churn", "100 endpoint changes a second, 1,000 services, 200 streams", churn},
 		{"cold-1k", "500 streams connect to a fresh server, 1,000 services", coldSmall},

@@ -14,6 +14,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -22,6 +23,8 @@ const (
 	gatewayHosts    = 1000
 	gatewayReplicas = 50
 	gatewayPort     = 443
+	gatewayEdits    = 40
+	ownHosts        = 5000 // from here on, hosts have a Gateway of their own
 )
 
 func gatewayHost(i int) string { return fmt.Sprintf("h%d.shop.example", i) }
@@ -83,6 +86,13 @@ func (c *gatewayClient) run(ctx context.Context, stream discoveryv3.AggregatedDi
 		}
 		node = nil
 	}
+	secrets := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Secret.URL()}
+	for i := range gatewayHosts {
+		secrets.ResourceNamesSubscribe = append(secrets.ResourceNamesSubscribe, secretName(i, onDemand))
+	}
+	if err := stream.Send(secrets); err != nil {
+		return err
+	}
 	asked := map[string]bool{}
 	for ctx.Err() == nil {
 		response, err := stream.Recv()
@@ -130,8 +140,9 @@ type gatewayBench struct {
 
 // gatewayEdit is an edit and the type of which each replica then gets at least one resource.
 type gatewayEdit struct {
-	edit edit
-	of   resource.Type
+	edit   edit
+	values map[api.Key]kube.Value
+	of     resource.Type
 }
 
 // gateways measures edits for replicas of a gateway with many hosts: with certificates on demand, and with a filter chain for each host.
@@ -146,11 +157,20 @@ func gateways(b *bench) error {
 
 func (b *bench) gatewaysWith(name, onDemand string) error {
 	b.release()
-	p, err := serve(gatewayWorld())
+	secrets, err := newGatewaySecrets()
+	if err != nil {
+		return err
+	}
+	present, err := secrets.all()
+	if err != nil {
+		return err
+	}
+	p, err := serve(gatewayWorld(), gatewayCaller)
 	if err != nil {
 		return err
 	}
 	defer p.close()
+	p.observe(present)
 	conns, err := dial(p.addr, b.conns)
 	if err != nil {
 		return err
@@ -175,7 +195,19 @@ func (b *bench) gatewaysWith(name, onDemand string) error {
 	if err := g.await(first, make([]int64, gatewayReplicas), gatewayHosts); err != nil {
 		return err
 	}
+	if err := g.await(resource.Secret, make([]int64, gatewayReplicas), gatewayHosts); err != nil {
+		return err
+	}
 	if err := b.calm(); err != nil {
+		return err
+	}
+	return g.edits(name, onDemand, secrets)
+}
+
+// edits measures the edits of each kind.
+func (g *gatewayBench) edits(name, onDemand string, secrets *gatewaySecrets) error {
+	rotations, err := secrets.rotations(g.reps(gatewayEdits))
+	if err != nil {
 		return err
 	}
 	last, added := resource.VirtualHost, resource.VirtualHost
@@ -185,12 +217,17 @@ func (b *bench) gatewaysWith(name, onDemand string) error {
 	n := gatewayHosts
 	for kind, next := range map[string]func(i int) gatewayEdit{
 		"route": func(i int) gatewayEdit {
-			return gatewayEdit{edit{set: []*api.Object{gatewayRoute("crowd", i, i+1)}}, last}
+			return gatewayEdit{edit: edit{set: []*api.Object{gatewayRoute("crowd", i, i+1)}}, of: last}
 		},
 		"host": func(int) gatewayEdit {
 			n++
-			return gatewayEdit{edit{set: []*api.Object{gatewayOf("crowd", 0, n), gatewayRoute("crowd", n-1, 0)}}, added}
+			return gatewayEdit{edit: edit{set: []*api.Object{gatewayOf("crowd", 0, n), gatewayRoute("crowd", n-1, 0)}}, of: added}
 		},
+		"gateway": func(i int) gatewayEdit {
+			at, own := ownHosts+i, fmt.Sprintf("own-%d", i)
+			return gatewayEdit{edit: edit{set: []*api.Object{gatewayOf(own, at, at+1), gatewayRoute(own, at, 0)}}, of: added}
+		},
+		"certificate": func(i int) gatewayEdit { return rotations[i] },
 	} {
 		if err := g.measure(name+"/"+kind, next); err != nil {
 			return err
@@ -201,14 +238,18 @@ func (b *bench) gatewaysWith(name, onDemand string) error {
 
 // measure makes edits one after the other and records their cost.
 func (g *gatewayBench) measure(name string, next func(i int) gatewayEdit) error {
-	n := g.reps(40)
+	n := g.reps(gatewayEdits)
 	var last []float64
 	bytes, cpu := g.bytes(), cpuTime()
 	for i := range n {
 		e := next(i)
 		was := g.things(e.of)
 		begin := time.Now()
-		g.plane.apply(e.edit)
+		if e.values != nil {
+			g.plane.observe(e.values)
+		} else {
+			g.plane.apply(e.edit)
+		}
 		if err := g.await(e.of, was, 1); err != nil {
 			return err
 		}

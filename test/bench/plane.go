@@ -15,13 +15,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/secret"
 )
 
 // sourceName is the one source of a plane.
@@ -44,6 +47,8 @@ type plane struct {
 	commits []loop.Commit
 	states  *stateLog     // who holds which states; nil if not recorded
 	stall   time.Duration // the write timeout; 0: the server's default
+	// caller is who all clients are; zero if they have not shown it. The plane has Secrets then.
+	caller identity.Caller
 }
 
 // newPlane starts a control plane that has read the world.
@@ -54,7 +59,12 @@ func newPlane(w *world, options ...func(*plane)) (*plane, error) {
 	for _, o := range options {
 		o(p)
 	}
-	p.loop = loop.New(tables, graph, class.Define(graph, tables), loop.Settings{Sources: []string{sourceName}, Observe: p.committed})
+	var providers []class.Provider
+	if !p.caller.IsZero() {
+		secrets := secret.Define(graph, tables, secret.Options{Folder: true})
+		providers = append(providers, class.Provider{Type: resource.Secret, Find: secrets.Find, PullSecret: secrets.PullSecret})
+	}
+	p.loop = loop.New(tables, graph, class.Define(graph, tables, providers...), loop.Settings{Sources: []string{sourceName}, Observe: p.committed})
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.group.Go(func() { _ = p.loop.Run(ctx) }) // it ends with ctx, and only then
@@ -69,8 +79,8 @@ func newPlane(w *world, options ...func(*plane)) (*plane, error) {
 }
 
 // serve starts a control plane with its streams.
-func serve(w *world, options ...func(*plane)) (*plane, error) {
-	p, err := newPlane(w, options...)
+func serve(w *world, settings ...func(*plane)) (*plane, error) {
+	p, err := newPlane(w, settings...)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +88,11 @@ func serve(w *world, options ...func(*plane)) (*plane, error) {
 	if p.states != nil {
 		served = logged{p.loop, p.states}
 	}
-	p.streams = server.New(served, server.Options{WriteTimeout: p.stall})
+	options := server.Options{WriteTimeout: p.stall}
+	if !p.caller.IsZero() {
+		options.Admit = func(context.Context) (identity.Caller, error) { return p.caller, nil }
+	}
+	p.streams = server.New(served, options)
 	p.rpc = grpc.NewServer(p.streams.GRPC()...)
 	p.streams.Register(p.rpc)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,6 +168,15 @@ func (p *plane) apply(e edit) {
 		delete(p.present, k)
 	}
 	p.loop.Apply(source.Batch{Source: sourceName, Events: e.events(), Synced: true})
+}
+
+// observe hands new values of Kubernetes over.
+func (p *plane) observe(values map[api.Key]kube.Value) {
+	b := source.Batch{Source: sourceName, Synced: true}
+	for k, v := range values {
+		b.Events = append(b.Events, source.Event{Key: k, Value: v})
+	}
+	p.loop.Apply(b)
 }
 
 // rewritten is everything the source has, read again from a file with other line numbers.

@@ -96,16 +96,16 @@ func (p Pages) read(ctx context.Context, path string, into any) error {
 // Unchanged reports whether an AwaitSettled ended because nothing came of the edit.
 func Unchanged(err error) bool { return errors.Is(err, errNoCommit) }
 
-// Problems are what the control plane has to say about its configuration, one line each: file:line: field: reason.
+// Problems are what the control plane has to say about its configuration, one line each: file:line: field: reason [code].
 func (p Pages) Problems(ctx context.Context) ([]string, error) {
 	var page []struct {
-		File, Field, Reason string
-		Line                int
+		File, Field, Reason, Code string
+		Line                      int
 	}
 	err := p.read(ctx, "/debug/problemz", &page)
 	var list []string
 	for _, one := range page {
-		list = append(list, fmt.Sprintf("%s:%d: %s: %s", one.File, one.Line, one.Field, one.Reason))
+		list = append(list, fmt.Sprintf("%s:%d: %s: %s [%s]", one.File, one.Line, one.Field, one.Reason, one.Code))
 	}
 	return list, err
 }

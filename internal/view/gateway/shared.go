@@ -42,7 +42,7 @@ func (s sharedServer) ContentHash() omap.Hash {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	k, h := s.Gateway, s.Hosts[0]
-	return omap.Sum(appendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name))
+	return omap.Sum(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name))
 }
 
 // Size implements omap.Value.
@@ -111,7 +111,7 @@ func (b *planner) share() {
 				one.Hosts, one.Table = []gateway.Host{h}, table
 				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{one}))
 			}
-			if of := s; len(shared) > 0 {
+			if of := s; len(shared) > 0 && (s.ofIngress() || len(b.byTable[table][s.Gateway]) < enough) {
 				of.Hosts, of.Table = shared, table
 				b.byTable.add(s.Gateway, of)
 			}
@@ -130,6 +130,10 @@ func (b *planner) share() {
 		b.certificates = omap.With(sharedHosts{}, all...)
 	}
 }
+
+// enough servers of a Gateway say which VirtualServices a shared route configuration may have: the ones for the hosts of its only server, or all that are
+// bound to it.
+const enough = 2
 
 // sharedPrefix begins the names of route configurations of hosts with certificates on demand.
 const sharedPrefix = "shared."

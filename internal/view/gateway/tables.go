@@ -5,11 +5,13 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
 )
 
 // tableServers are the servers of a route configuration by their Gateways, so that another Gateway costs the VirtualServices of others nothing. The
@@ -33,7 +35,7 @@ func (l placedList) ContentHash() omap.Hash {
 			b = binary.AppendVarint(b, n)
 		}
 		k := s.Gateway
-		b = s.Server.AppendTo(appendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table))
+		b = s.Server.AppendTo(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table))
 	}
 	return omap.Sum(b)
 }
@@ -121,20 +123,23 @@ func (q *Queries) defineDeclared(g *query.Graph) {
 		}
 		return []declared{d}, true
 	})
-	q.declaredBy = query.Each(g, "declaredGateways", func(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[api.Key, omap.Unit]) {
+	q.declaredBy = query.Each(g, "declaredGateways", func(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[state.SelectedGateway, omap.Unit]) {
 		for s := range selectors.All() {
 			all = union(all, q.tables.Gateways.Selected.Group(r, s))
 		}
 		return all
-	}, one, func(_ intern.List[proxy.GatewaySelector], k api.Key) api.Key { return k })
+	}, one, func(_ intern.List[proxy.GatewaySelector], g state.SelectedGateway) api.Key { return g.Gateway })
 }
 
 // union returns the keys of two maps.
-func union(a, b omap.Map[api.Key, omap.Unit]) omap.Map[api.Key, omap.Unit] {
+func union[K omap.Key[K]](a, b omap.Map[K, omap.Unit]) omap.Map[K, omap.Unit] {
 	if a.Len() < b.Len() {
 		a, b = b, a
 	}
-	changes := make([]omap.Change[api.Key, omap.Unit], 0, b.Len())
+	if b.Len() == 0 {
+		return a
+	}
+	changes := make([]omap.Change[K, omap.Unit], 0, b.Len())
 	for k := range b.All() {
 		changes = append(changes, omap.Put(k, omap.Unit{}))
 	}

@@ -69,7 +69,9 @@ func (q *Queries) defineRouters(g *query.Graph) {
 func (q *Queries) hasManyHosts(r *query.Reader, k crowd) (bool, bool) {
 	n := 0
 	for s := range k.selectors.All() {
-		n += q.tables.Gateways.Crowds.Group(r, s).Len()
+		for c := range q.tables.Gateways.Selected.Group(r, s).All() {
+			n += c.Hosts
+		}
 	}
 	if k.ingress {
 		for a := range q.tables.Gateways.Admissions.Group(r, struct{}{}).All() {

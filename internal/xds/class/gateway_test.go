@@ -78,7 +78,9 @@ func gatewayCosts(t *testing.T, n int) map[string]map[string]int {
 	step("path", func() { w.Apply(gatewayRoutes(4, "/b")) })
 	step("comes", func() { w.Apply(gatewayRoutes(n, "/a")) })
 	step("host of a server", func() { w.Apply(fmt.Sprintf(frontGateway, `"*.exam.com", new.org`, "10.1.0.1")) })
-	step("own Gateway", func() { w.Apply(ownGateway(n+1) + "---" + strings.Replace(gatewayRoutes(n+1, "/a"), "edge/front", "edge/own", 1)) })
+	step("own Gateway", func() {
+		w.Apply(ownGateway(n+1) + "---" + strings.Replace(gatewayRoutes(n+1, "/a"), "edge/front", "edge/own", 1))
+	})
 	step("endpoint", func() { w.Apply(fmt.Sprintf(frontGateway, `"*.exam.com", new.org`, "10.1.0.2")) })
 	w.Check()
 	return out

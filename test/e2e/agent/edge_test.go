@@ -115,16 +115,17 @@ func (e *edge) issue(secret, name string) {
 // put writes a Secret.
 func (e *edge) put(secret, cert, key string) {
 	e.Helper()
+	e.file(secret, "tls.crt", cert)
+	e.file(secret, "tls.key", key)
+}
+
+// file replaces a file of a Secret at once.
+func (e *edge) file(secret, name, text string) {
+	e.Helper()
 	dir := filepath.Join(e.secrets, "shop", secret)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	next := filepath.Join(e.TempDir(), name)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(next, []byte(text), 0o600), os.Rename(next, filepath.Join(dir, name))); err != nil {
 		e.Fatal(err)
-	}
-	for file, text := range map[string]string{"tls.crt": cert, "tls.key": key} {
-		// A reader never sees half a file.
-		next := filepath.Join(e.TempDir(), file)
-		if err := errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, filepath.Join(dir, file))); err != nil {
-			e.Fatal(err)
-		}
 	}
 }
 
@@ -205,8 +206,16 @@ func (e *edge) serves(host string, want int) {
 // problem waits for a problem with all of some parts of text.
 func (e *edge) problem(parts ...string) {
 	e.Helper()
-	e.await(fmt.Sprintf("a problem with %q", parts), func(ctx context.Context) error {
-		problems, err := e.Problems(ctx)
+	var problems []string
+	defer func() {
+		if e.Failed() {
+			e.Logf("the problems are %q", problems)
+		}
+	}()
+	e.await(fmt.Sprintf("a problem with %q", parts), func(ctx context.Context) (err error) {
+		if problems, err = e.Problems(ctx); err != nil {
+			return err
+		}
 		for _, p := range problems {
 			missing := 0
 			for _, part := range parts {
@@ -218,7 +227,7 @@ func (e *edge) problem(parts ...string) {
 				return nil
 			}
 		}
-		return errors.Join(err, fmt.Errorf("the problems are %q", problems))
+		return fmt.Errorf("there are %d others", len(problems))
 	})
 }
 

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/test/testbed"
+)
+
+// tool returns the path of a program, or skips the test.
+func tool(t *testing.T, name, from string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is missing: install %s", name, from)
+	}
+	return path
+}
+
+// output runs a program and returns its output.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = bytes.NewReader(nil)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, out)
+	}
+	return string(out), err
+}
+
+// TestEdgeClients: usual clients get answers from a gateway, and verify its certificate.
+func TestEdgeClients(t *testing.T) {
+	e := newEdge(t, nil, []string{"a"})
+	e.serves(edgeHost("a"), http.StatusOK)
+	roots := write(t, "roots.pem", e.authority.Pair().Cert)
+	for version, flag := range map[string]string{"1.1": "--http1.1", "2": "--http2"} {
+		t.Run("curl "+version, func(t *testing.T) {
+			got, err := e.curl(t, roots, flag)
+			if err != nil || got != "200 "+version {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	t.Run("openssl", func(t *testing.T) {
+		got, err := output(t.Context(), tool(t, "openssl", "openssl"), "s_client", "-connect", testbed.Loopback(e.gateway), "-servername", edgeHost("a"),
+			"-verify_hostname", edgeHost("a"), "-CAfile", roots, "-verify_return_error", "-alpn", "h2,http/1.1")
+		if err != nil || !strings.Contains(got, "Verify return code: 0 (ok)") || !strings.Contains(got, "ALPN protocol: h2") {
+			t.Errorf("%v\n%s", err, got)
+		}
+	})
+	t.Run("h2load", func(t *testing.T) { e.loadUnderRotation(t, roots) })
+}
+
+// curl asks for the host a, over a new connection, and returns the status and the version of HTTP.
+func (e *edge) curl(t *testing.T, roots, flag string) (string, error) {
+	t.Helper()
+	at := fmt.Sprintf("%s:%d", edgeHost("a"), e.gateway)
+	return output(t.Context(), tool(t, "curl", "curl"), "-sS", flag, "--cacert", roots, "--resolve", at+":127.0.0.1", "-o", "/dev/null",
+		"-w", "%{http_code} %{http_version}", "https://"+at+"/")
+}
+
+// loadUnderRotation replaces a certificate again and again while h2load keeps its connections, and while each call of curl opens one. Nothing fails.
+func (e *edge) loadUnderRotation(t *testing.T, roots string) {
+	t.Helper()
+	h2load := tool(t, "h2load", "nghttp2-client")
+	done := make(chan error, 1)
+	report := ""
+	go func() {
+		var err error
+		report, err = output(t.Context(), h2load, "-D", "8", "-c", "8", "-m", "4", "--rps", "25", "--connect-to", testbed.Loopback(e.gateway), "https://"+edgeHost("a")+"/")
+		done <- err
+	}()
+	for n := 0; ; n++ {
+		select {
+		case err := <-done:
+			if err != nil || !strings.Contains(report, " 0 failed, 0 errored, 0 timeout") || !strings.Contains(report, " succeeded") || n < 2 {
+				t.Errorf("%d certificates: %v\n%s", n, err, report)
+			}
+			return
+		default:
+		}
+		name := fmt.Sprintf("rotated-%d", n)
+		e.issue("a", name)
+		e.presents(edgeHost("a"), name)
+		if got, err := e.curl(t, roots, "--http2"); err != nil || got != "200 2" {
+			t.Errorf("with certificate %d: %q, %v", n, got, err)
+		}
+	}
+}
