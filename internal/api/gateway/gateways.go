@@ -217,10 +217,10 @@ func (s Server) Equal(o Server) bool {
 
 // AppendTo appends an unambiguous form of all fields.
 func (s Server) AppendTo(b []byte) []byte {
-	b = appendTexts(binary.AppendUvarint(b, uint64(s.Port)), s.PortName, s.Name, s.Bind, s.Field)
+	b = AppendTexts(binary.AppendUvarint(b, uint64(s.Port)), s.PortName, s.Name, s.Bind, s.Field)
 	b = binary.AppendUvarint(append(b, byte(s.Protocol)), uint64(len(s.Hosts)))
 	for _, h := range s.Hosts {
-		b = appendTexts(b, h.Namespace, h.Name)
+		b = AppendTexts(b, h.Namespace, h.Name)
 	}
 	if s.TLS == nil {
 		return append(b, 0)
@@ -230,13 +230,13 @@ func (s Server) AppendTo(b []byte) []byte {
 
 func (t *TLS) appendTo(b []byte) []byte {
 	b = append(b, byte(t.Mode), flag(t.Redirect), flag(t.SkipVerify), byte(t.Min), byte(t.Max))
-	b = appendTexts(b, t.RootsCredential, t.Roots, t.CRL)
+	b = AppendTexts(b, t.RootsCredential, t.Roots, t.CRL)
 	for _, list := range [][]string{t.Credentials, t.SubjectAltNames, t.SPKI, t.Hashes, t.Ciphers, t.Curves} {
-		b = appendTexts(binary.AppendUvarint(b, uint64(len(list))), list...)
+		b = AppendTexts(binary.AppendUvarint(b, uint64(len(list))), list...)
 	}
 	b = binary.AppendUvarint(b, uint64(len(t.Certificates)))
 	for _, pair := range t.Certificates {
-		b = appendTexts(b, pair[0], pair[1])
+		b = AppendTexts(b, pair[0], pair[1])
 	}
 	return b
 }
@@ -248,8 +248,8 @@ func flag(on bool) byte {
 	return 0
 }
 
-// appendTexts appends each text behind its length.
-func appendTexts(b []byte, texts ...string) []byte {
+// AppendTexts appends each text behind its length.
+func AppendTexts(b []byte, texts ...string) []byte {
 	for _, text := range texts {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}

@@ -65,15 +65,7 @@ func (u Use) AppendTo(b []byte) []byte {
 	for _, n := range []int64{int64(u.Index), int64(u.Port), u.Older, int64(flag(u.Redirects)), int64(flag(u.Secure)), int64(u.Rank), u.Created} {
 		b = binary.AppendVarint(b, n)
 	}
-	return appendTexts(b, u.Gateway, u.Object.Kind, u.Object.Namespace, u.Object.Name, u.Object.Cluster, u.Rules)
-}
-
-// appendTexts appends each text behind its length.
-func appendTexts(b []byte, texts ...string) []byte {
-	for _, text := range texts {
-		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
-	}
-	return b
+	return gateway.AppendTexts(b, u.Gateway, u.Object.Kind, u.Object.Namespace, u.Object.Name, u.Object.Cluster, u.Rules)
 }
 
 // binding is what a VirtualService, or a server that redirects, contributes to a table.
@@ -93,9 +85,9 @@ func (b binding) OutputName() string { return b.name }
 
 // ContentHash implements omap.Value.
 func (b binding) ContentHash() omap.Hash {
-	list := appendTexts(nil, b.name)
+	list := gateway.AppendTexts(nil, b.name)
 	for _, u := range b.uses {
-		list = u.AppendTo(appendTexts(list, u.host))
+		list = u.AppendTo(gateway.AppendTexts(list, u.host))
 	}
 	return omap.Sum(list)
 }

@@ -308,18 +308,24 @@ func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 
 // declared returns the servers of the objects that gateways serve, in the order of precedence: the oldest first, and an Ingress before a
 // Gateway of the same age.
-func (q *Queries) declared(r *query.Reader, k Served) (list []Placed) {
+func (q *Queries) declared(r *query.Reader, k Served) []Placed {
+	var objects []placedList // each of one object, or of one server of Ingresses: sorting all servers would move a thousand
 	if k.Ingress {
-		list = q.ingressServers(r)
+		for _, s := range q.ingressServers(r) {
+			objects = append(objects, placedList{s})
+		}
 	}
 	for _, d := range q.declaredBy.Get(r, k.Selectors).All() {
-		list = append(list, d.servers...)
+		if len(d.servers) > 0 {
+			objects = append(objects, d.servers)
+		}
 	}
-	slices.SortStableFunc(list, func(a, b Placed) int {
+	slices.SortStableFunc(objects, func(x, y placedList) int {
+		a, b := &x[0], &y[0]
 		return cmp.Or(cmp.Compare(a.Created, b.Created), -cmp.Compare(flag(a.ofIngress()), flag(b.ofIngress())),
 			cmp.Compare(a.Gateway.Name, b.Gateway.Name), cmp.Compare(a.Gateway.Namespace, b.Gateway.Namespace))
 	})
-	return list
+	return slices.Concat(objects...)
 }
 
 // ofIngress reports whether a server belongs to an Ingress.
@@ -388,17 +394,17 @@ func (b *planner) place(at Socket, s Placed) {
 			return
 		}
 	}
-	free := make([]gateway.Host, 0, len(s.Hosts))
+	free := s.Hosts
 	for _, host := range s.Hosts {
 		winner, taken := l.taken[host.Name]
 		if !taken {
-			free = append(free, host)
 			continue
 		}
 		b.losses = append(b.losses, Loss{s, l.Servers[winner], host.Name})
 		if !s.ofIngress() {
 			return
 		}
+		free = slices.DeleteFunc(slices.Clone(free), func(h gateway.Host) bool { return h == host })
 	}
 	if len(free) == 0 && len(s.Hosts) > 0 {
 		return

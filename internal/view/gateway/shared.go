@@ -42,7 +42,7 @@ func (s sharedServer) ContentHash() omap.Hash {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	k, h := s.Gateway, s.Hosts[0]
-	return omap.Sum(appendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name))
+	return omap.Sum(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name))
 }
 
 // Size implements omap.Value.

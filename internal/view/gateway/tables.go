@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -34,7 +35,7 @@ func (l placedList) ContentHash() omap.Hash {
 			b = binary.AppendVarint(b, n)
 		}
 		k := s.Gateway
-		b = s.Server.AppendTo(appendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table))
+		b = s.Server.AppendTo(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table))
 	}
 	return omap.Sum(b)
 }

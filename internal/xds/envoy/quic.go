@@ -24,7 +24,7 @@ func QUICListener(ip string, port uint32, way Direction) *listenerv3.Listener {
 	return l
 }
 
-// overQUIC makes the settings of a server for TLS those of a server for QUIC, which knows TLS 1.3 only.
+// overQUIC changes the settings of a server for TLS into settings for QUIC, which knows TLS 1.3 only.
 func overQUIC(config *tlsv3.DownstreamTlsContext) *corev3.TransportSocket {
 	config.CommonTlsContext.AlpnProtocols = []string{"h3"}
 	p := config.CommonTlsContext.TlsParams

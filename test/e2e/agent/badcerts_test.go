@@ -77,7 +77,7 @@ func shortKey(t *testing.T, secret string) certs.Pair {
 	return certs.Pair{Cert: text("CERTIFICATE", der), Key: text("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(key))}
 }
 
-// TestBadSecrets: whatever is wrong with a certificate, the last good one serves, a Problem says what is wrong and in which file, Envoy rejects
+// TestBadSecrets: a certificate with a mistake does not replace the last good one, a Problem names the mistake and the file, Envoy rejects
 // nothing, and another host does not notice. So it is when the Secret goes. The next good one is used at once.
 func TestBadSecrets(t *testing.T) {
 	names := []string{"steady", "gone"}

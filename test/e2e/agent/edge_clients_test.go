@@ -23,7 +23,7 @@ func tool(t *testing.T, name, from string) string {
 	return path
 }
 
-// output runs a program and returns what it prints.
+// output runs a program and returns its output.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = bytes.NewReader(nil)

@@ -119,7 +119,7 @@ func (e *edge) put(secret, cert, key string) {
 	e.file(secret, "tls.key", key)
 }
 
-// file replaces a file of a Secret, of which a reader never sees a part.
+// file replaces a file of a Secret at once.
 func (e *edge) file(secret, name, text string) {
 	e.Helper()
 	dir := filepath.Join(e.secrets, "shop", secret)
