@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/ctl/remotes"
 	"github.com/pilotmesh/pilot/internal/ctl/tag"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/collateral"
 )
 
 func main() { os.Exit(program()) }
@@ -44,7 +45,7 @@ Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
 	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), describeCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), topCommand(), graphCommand(),
 		waitCommand(), registriesCommand(), exportCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
-		installCommand(), upgradeCommand(), uninstallCommand(), tag.Command(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), versionCommand())
+		installCommand(), upgradeCommand(), uninstallCommand(), tag.Command(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), collateral.Command(), versionCommand())
 	c.PersistentPreRun = func(cmd *cobra.Command, _ []string) { console.Tunnel(cmd) }
 	addCompletions(c)
 	return c

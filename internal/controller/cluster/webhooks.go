@@ -72,7 +72,7 @@ func NewWebhooks(config *rest.Config) (*Webhooks, error) {
 
 // Run keeps the configurations until ctx ends. If this was the last replica, validation fails open from then on.
 func (w *Webhooks) Run(ctx context.Context) {
-	const message = "API servers may not be able to call the webhooks, because their configuration cannot be written; it is tried again"
+	const message = "the configuration of the webhooks cannot be kept, and API servers may not be able to call them; it is tried again"
 	w.probe.namespace, w.probe.revision, w.probe.test = w.Namespace, w.Revision, w.Test
 	keepWriting(ctx, webhooksPeriod, w.Log, message, func() error {
 		tags, err := w.tags(ctx)
@@ -105,13 +105,8 @@ func (w *Webhooks) validate(ctx context.Context) error {
 	if w.Validating == "" {
 		return nil
 	}
-	names := []string{w.Validating, defaultValidator}
-	var all error
-	for _, name := range names {
-		all = errors.Join(all, w.validating(ctx, name))
-	}
-	if all != nil {
-		return all
+	if there, err := w.checks(ctx); err != nil || !there {
+		return err
 	}
 	answered, err := w.probe.answered(ctx)
 	if err != nil {
@@ -119,11 +114,18 @@ func (w *Webhooks) validate(ctx context.Context) error {
 	}
 	if changed := w.policy.saw(answered); changed {
 		w.Log.Info("the checking webhook was tested", "answers", answered, "failurePolicy", w.policy.is)
-		for _, name := range names {
-			all = errors.Join(all, w.validating(ctx, name))
-		}
+		_, err = w.checks(ctx)
 	}
-	return all
+	return err
+}
+
+// checks keeps the configurations of the checking webhooks, and reports whether there is one.
+func (w *Webhooks) checks(ctx context.Context) (there bool, all error) {
+	for _, name := range []string{w.Validating, defaultValidator} {
+		found, err := w.validating(ctx, name)
+		there, all = there || found, errors.Join(all, err)
+	}
+	return there, all
 }
 
 // leave makes the checking webhooks fail open if no other replica answers them.
@@ -147,7 +149,8 @@ func (w *Webhooks) leave(ctx context.Context) error {
 		break
 	}
 	w.policy = policy{is: registration.Ignore}
-	return errors.Join(w.validating(ctx, w.Validating), w.validating(ctx, defaultValidator))
+	_, err = w.checks(ctx)
+	return err
 }
 
 // hook is the part of a webhook that is kept.
@@ -175,15 +178,15 @@ func (w *Webhooks) mutating(ctx context.Context, name string) error {
 	return w.explain(name, err)
 }
 
-// validating keeps one configuration. The one of the tag "default" may belong to another revision.
-func (w *Webhooks) validating(ctx context.Context, name string) error {
+// validating keeps one configuration, and reports whether it exists. The one of the tag "default" may belong to another revision.
+func (w *Webhooks) validating(ctx context.Context, name string) (there bool, err error) {
 	at := w.client.ValidatingWebhookConfigurations()
 	is, err := at.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case name == defaultValidator && (apierrors.IsForbidden(err) || err == nil && is.Labels[revisionName] != w.Revision):
-		return nil
+		return false, nil
 	case err != nil:
-		return w.explain(name, err)
+		return false, w.explain(name, err)
 	}
 	hooks := make([]hook, len(is.Webhooks))
 	for n := range is.Webhooks {
@@ -198,10 +201,10 @@ func (w *Webhooks) validating(ctx context.Context, name string) error {
 	}
 	patch, err := w.patch(is.ResourceVersion, hooks)
 	if err != nil || patch == nil {
-		return err
+		return true, err
 	}
 	_, err = at.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager})
-	return w.explain(name, err)
+	return true, w.explain(name, err)
 }
 
 // patch returns the patch that writes roots and policies into the webhooks of the control plane's namespace; nil if they have them. It fails

@@ -96,7 +96,7 @@ func (u *user) keepsRoots(configuration string) {
 	u.until("the roots of "+configuration, u.rooted(configuration))
 }
 
-// both lets the webhooks of two revisions select the same pods: these get one proxy that works, and check says what is wrong.
+// both lets the webhooks of two revisions select the same pods: these get one proxy that works, and check names both.
 func (u *user) both() {
 	u.Helper()
 	objects := u.done("tag", "generate", "default", "--revision", "canary")
