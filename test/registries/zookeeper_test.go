@@ -81,7 +81,7 @@ func TestExpiredProvider(t *testing.T) {
 	b.want(registry.Synced, "")
 }
 
-// TestWipedZooKeeper: what a server without its data does not list is held, and what is new there is in force.
+// TestWipedZooKeeper: services that a server without its data does not list are held, and new ones are in force.
 func TestWipedZooKeeper(t *testing.T) {
 	s := newZooKeeper(t)
 	b := newBed(t, fmt.Sprintf(`{type: zookeeper, addresses: ["127.0.0.1:%d"], zkSessionTimeout: 2s, protection: {hold: 1h}}`, s.Port))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestChecks: the lists of checks tell which services and nodes have other checks than before, in whatever order they come.
+// TestChecks: a comparison of two lists of checks returns the services and nodes whose checks differ, in any order of the lists.
 func TestChecks(t *testing.T) {
 	const (
 		web   = `{"Node": "n1", "CheckID": "a", "ServiceName": "web", "ModifyIndex": 7}`

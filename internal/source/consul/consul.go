@@ -45,8 +45,8 @@ var errFell = errors.New("the index of the server fell: it has lost its data, or
 // errShown is why all is listed again: the rights of the token have changed.
 var errShown = errors.New("the server shows other services than before without a change of them: the rights of the token have changed")
 
-// errMode is why all is listed again: from now on, services are followed in another way. It is no loss of sight: what has changed was passed on.
-var errMode = errors.New("so many services are followed in another way")
+// errMode is why all is listed again: the number of services has crossed maxWatches or fewWatches. It is no loss of sight: all changes were passed on.
+var errMode = errors.New("the number of services requires another way to follow them")
 
 // reader reads one Consul.
 type reader struct {
@@ -180,7 +180,7 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 	defer cancel()
 	f.bulk = len(known.list) > maxWatches
 	var seen checks
-	if f.bulk { // before the services, so that what changes meanwhile is noticed
+	if f.bulk { // before the services, so that a change during the reading is noticed
 		if seen, err = r.checks(ctx); err != nil {
 			return err
 		}
@@ -237,7 +237,7 @@ type following struct {
 	sweeps  chan []string // names of services to read again
 
 	mu     sync.Mutex
-	passed map[string]version // what was passed on, by service
+	passed map[string]version // the last answer that was passed on, by service
 
 	// The rest belongs to the goroutine of serve.
 
