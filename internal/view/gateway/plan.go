@@ -77,8 +77,8 @@ type Loss struct {
 type plan struct {
 	listeners []*Listener
 	losses    []Loss
-	// tables are the servers by route configuration.
-	tables omap.Map[omap.Name, tableServers]
+	// tables are the servers by route configuration. Plans that are made for Problems only do not need them as a persistent map.
+	tables tables
 	// shared are the hosts with certificates on demand by their route configuration.
 	shared map[string]sharedHosts
 	// certificates are the servers of these hosts, of all sockets.
@@ -89,7 +89,7 @@ type plan struct {
 
 func (p *plan) equal(o *plan) bool {
 	return slices.EqualFunc(p.listeners, o.listeners, (*Listener).equal) && slices.EqualFunc(p.losses, o.losses, Loss.equal) &&
-		maps.EqualFunc(p.shared, o.shared, sharedHosts.Equal) && p.tables.Equal(o.tables) && p.certificates.Equal(o.certificates) && maps.Equal(p.http3, o.http3)
+		maps.EqualFunc(p.shared, o.shared, sharedHosts.Equal) && p.tables.equal(o.tables) && p.certificates.Equal(o.certificates) && maps.Equal(p.http3, o.http3)
 }
 
 func (l Loss) equal(o Loss) bool {
@@ -269,8 +269,7 @@ func (q *Queries) SameSelector(r *query.Reader, namespace string, selector mesh.
 // planner makes a plan.
 type planner struct {
 	plan
-	at      map[Socket]*site
-	byTable tables
+	at map[Socket]*site
 }
 
 // site is a socket of a plan.
@@ -282,7 +281,7 @@ type site struct {
 
 // makePlan decides which servers are used, the oldest object first.
 func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
-	b := planner{at: map[Socket]*site{}, byTable: tables{}}
+	b := planner{plan: plan{tables: tables{}}, at: map[Socket]*site{}}
 	root := q.tables.RootNamespace(r)
 	for _, s := range q.declared(r, k) {
 		if at := (Socket{Bind: s.Bind, Port: k.portFor(s.Port)}); k.mayListen(at) {
@@ -297,12 +296,11 @@ func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 	}
 	for _, l := range b.listeners {
 		for _, s := range l.Servers {
-			if s.Table != "" && !b.byTable.has(owner(s.Gateway), s) {
-				b.byTable.add(owner(s.Gateway), s)
+			if s.Table != "" && !b.tables.has(owner(s.Gateway), s) {
+				b.tables.add(owner(s.Gateway), s)
 			}
 		}
 	}
-	b.tables = b.byTable.byName()
 	return &b.plan, true
 }
 

@@ -111,9 +111,9 @@ func (b *planner) share() {
 				one.Hosts, one.Table = []gateway.Host{h}, table
 				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{one}))
 			}
-			if of := s; len(shared) > 0 && (s.ofIngress() || len(b.byTable[table][s.Gateway]) < enough) {
+			if of := s; len(shared) > 0 && (s.ofIngress() || len(b.tables[table][s.Gateway]) < enough) {
 				of.Hosts, of.Table = shared, table
-				b.byTable.add(s.Gateway, of)
+				b.tables.add(s.Gateway, of)
 			}
 			if s.Hosts = own; len(own) > 0 || len(shared) == 0 {
 				rest = append(rest, s)

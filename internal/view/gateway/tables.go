@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -84,6 +85,12 @@ func (t tables) has(k api.Key, s Placed) bool {
 	return slices.ContainsFunc(t[s.Table][k], func(o Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index })
 }
 
+func (t tables) equal(o tables) bool {
+	return maps.EqualFunc(t, o, func(a, b map[api.Key]placedList) bool {
+		return maps.EqualFunc(a, b, func(a, b placedList) bool { return slices.EqualFunc(a, b, Placed.equal) })
+	})
+}
+
 // byName returns the route configurations by name.
 func (t tables) byName() omap.Map[omap.Name, tableServers] {
 	all := make([]omap.Change[omap.Name, tableServers], 0, len(t))
@@ -100,7 +107,7 @@ func (t tables) byName() omap.Map[omap.Name, tableServers] {
 func (q *Queries) defineTables(g *query.Graph) {
 	tables := query.DefineLayers(g, "gatewayTables", func(r *query.Reader, k Served) []omap.Map[omap.Name, tableServers] {
 		p, _ := q.plan.Get(r, k)
-		return []omap.Map[omap.Name, tableServers]{p.tables}
+		return []omap.Map[omap.Name, tableServers]{p.tables.byName()}
 	})
 	q.servers = query.DefineLayers(g, "gatewayTable", func(r *query.Reader, k tableKey) []omap.Map[api.Key, placedList] {
 		t, _ := tables.Get(r, k.Served, omap.Name(k.table))
