@@ -22,6 +22,7 @@ const (
 	TLSKey         = "tls.key"
 	TLSRoots       = "ca.crt"
 	TLSRevoked     = "ca.crl"
+	TLSStaple      = "tls.ocsp-staple" // has no counterpart in generic Secrets
 
 	genericCertificate = "cert"
 	genericKey         = "key"
@@ -35,6 +36,7 @@ const DockerConfig = ".dockerconfigjson"
 // Secret is the content of a Secret.
 type Secret struct {
 	chain, key []byte
+	staple     []byte // OCSP response in DER form; nil for none
 	roots, crl []byte
 	docker     []byte
 	// brokenPair, brokenRoots and brokenDocker are true if the Secret has such a part, and it cannot be used.
@@ -57,6 +59,9 @@ func (*Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // Pair returns the certificate with its chain, and its key, as PEM; false if there is none.
 func (s *Secret) Pair() (chain, key []byte, ok bool) { return s.chain, s.key, s.chain != nil }
+
+// Staple returns the OCSP response about the certificate, in DER form; nil if there is none.
+func (s *Secret) Staple() []byte { return s.staple }
 
 // Roots returns the certificates of authorities, and their revocation lists if there are any, as PEM; false if there are none.
 func (s *Secret) Roots() (roots, crl []byte, ok bool) { return s.roots, s.crl, s.roots != nil }
@@ -81,7 +86,7 @@ func (s *Secret) Expires() time.Time { return s.expires }
 // Equal reports whether two Secrets have the same content.
 func (s *Secret) Equal(o *Secret) bool {
 	return s == o || s != nil && o != nil && s.brokenPair == o.brokenPair && s.brokenRoots == o.brokenRoots && s.brokenDocker == o.brokenDocker &&
-		bytes.Equal(s.docker, o.docker) && bytes.Equal(s.chain, o.chain) && bytes.Equal(s.key, o.key) && bytes.Equal(s.roots, o.roots) && bytes.Equal(s.crl, o.crl)
+		bytes.Equal(s.docker, o.docker) && bytes.Equal(s.chain, o.chain) && bytes.Equal(s.key, o.key) && bytes.Equal(s.staple, o.staple) && bytes.Equal(s.roots, o.roots) && bytes.Equal(s.crl, o.crl)
 }
 
 // Flaw is an error in entries of a Secret.
@@ -145,11 +150,15 @@ func (s *Secret) parsePair(entries map[string][]byte) []Flaw {
 		return unused(err.Error(), names...)
 	}
 	s.chain, s.key, s.expires = chain, private, leaf.NotAfter
+	var flaws []Flaw
+	if names[0] == TLSCertificate {
+		flaws = s.parseStaple(entries[TLSStaple], leaf)
+	}
 	if remark := Expired(leaf); remark != "" {
 		s.expired = true
-		return []Flaw{{Entries: names[:1], Reason: remark}}
+		flaws = append(flaws, Flaw{Entries: names[:1], Reason: remark})
 	}
-	return nil
+	return flaws
 }
 
 func (s *Secret) parseRoots(entries map[string][]byte) []Flaw {
@@ -206,7 +215,7 @@ func (s *Secret) Or(last *Secret) *Secret {
 	}
 	out := *s
 	if last.chain != nil && (s.brokenPair || s.expired && time.Now().Before(last.expires)) {
-		out.chain, out.key, out.expires, out.expired = last.chain, last.key, last.expires, last.expired
+		out.chain, out.key, out.staple, out.expires, out.expired = last.chain, last.key, last.staple, last.expires, last.expired
 	}
 	if s.brokenRoots && last.roots != nil {
 		out.roots, out.crl = last.roots, last.crl

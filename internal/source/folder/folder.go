@@ -1,5 +1,5 @@
-// Package folder is the source for a folder of Secrets (--credentialsDir): NAMESPACE/NAME has the files tls.crt, tls.key, ca.crt and
-// ca.crl of one Secret. All are optional, except the key of a certificate.
+// Package folder is the source for a folder of Secrets (--credentialsDir): NAMESPACE/NAME has the files tls.crt, tls.key, ca.crt,
+// ca.crl and tls.ocsp-staple of one Secret. All are optional, except the key of a certificate.
 //
 // Invariants:
 //   - Changes are found within about a second, and at the latest after poll. Files that are replaced one after the other are read when
@@ -145,7 +145,7 @@ func (s *Source) list() (l listed) {
 }
 
 func names() []string {
-	return []string{credential.TLSCertificate, credential.TLSKey, credential.TLSRoots, credential.TLSRevoked, credential.DockerConfig}
+	return []string{credential.TLSCertificate, credential.TLSKey, credential.TLSRoots, credential.TLSRevoked, credential.TLSStaple, credential.DockerConfig}
 }
 
 func (s *Source) path(k api.Key, name string) string {

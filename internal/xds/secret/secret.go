@@ -211,9 +211,11 @@ func pairOf(name, at string, s *credential.Secret, broken bool) resource.Answer 
 	case !ok:
 		return resource.Answer{Reason: fmt.Sprintf("%s has no certificate; add %s and %s", at, credential.TLSCertificate, credential.TLSKey)}
 	}
-	return resource.Answer{Resource: resource.New(resource.Secret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{
-		TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(chain), PrivateKey: inline(key)},
-	}})}
+	c := &tlsv3.TlsCertificate{CertificateChain: inline(chain), PrivateKey: inline(key)}
+	if staple := s.Staple(); staple != nil {
+		c.OcspStaple = inline(staple)
+	}
+	return resource.Answer{Resource: resource.New(resource.Secret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: c}})}
 }
 
 // rootsOf never makes an empty secret: Envoy would accept every server with it.

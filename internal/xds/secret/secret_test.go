@@ -129,7 +129,11 @@ func (w *world) show(a class.Answer, ok bool) string {
 		return meshtest.YAML(w.t, a.Resource)
 	}
 	if c := s.GetTlsCertificate(); c != nil {
-		return fmt.Sprintf("%s: pair %s%s", s.Name, c.CertificateChain.GetInlineBytes(), c.PrivateKey.GetInlineBytes())
+		staple := ""
+		if c.OcspStaple != nil {
+			staple = " stapled " + string(c.OcspStaple.GetInlineBytes())
+		}
+		return fmt.Sprintf("%s: pair %s%s%s", s.Name, c.CertificateChain.GetInlineBytes(), c.PrivateKey.GetInlineBytes(), staple)
 	}
 	v := s.GetValidationContext()
 	return fmt.Sprintf("%s: roots %s%s", s.Name, v.TrustedCa.GetInlineBytes(), v.Crl.GetInlineBytes())
