@@ -37,7 +37,11 @@ func TestSamplesAccepted(t *testing.T) {
 		sample := filepath.Dir(config)
 		base := glob(t, config, "*.yaml")
 		tries := map[string][]string{"": base}
-		for _, try := range glob(t, sample, "try/*.yaml") {
+		variants, err := filepath.Glob(filepath.Join(sample, "try", "*.yaml")) // a sample needs none
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, try := range variants {
 			replaced := slices.DeleteFunc(slices.Clone(base), func(f string) bool { return filepath.Base(f) == "routes.yaml" })
 			tries[filepath.Base(try)] = append(replaced, try)
 		}
