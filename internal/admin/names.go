@@ -22,7 +22,7 @@ func IstioMetrics() []IstioMetric {
 		return IstioMetric{name, "pilot_problem_codes", "with the label code=\"" + of + "\": the problems name each object"}
 	}
 	none := func(name, note string) IstioMetric { return IstioMetric{name, "", note} }
-	return []IstioMetric{
+	return append([]IstioMetric{
 		same("istio_build", ""), same("pilot_info", ""), same("istiod_uptime_seconds", ""),
 		same("pilot_xds", "connected proxies; agents with streams of their own count, too"),
 		same("pilot_xds_pushes", "the label type is cds, eds, lds or rds, and never cds_senderr: a response that cannot be written ends the stream (pilot_xds_closed_total)"),
@@ -51,24 +51,6 @@ func IstioMetrics() []IstioMetric {
 		code("pilot_destrule_subsets", "rule-overruled"),
 		code("pilot_eds_no_instances", "subset-no-endpoint"),
 		code("pilot_dns_cluster_without_endpoints", "selector-no-endpoint"),
-		{"pilot_total_rejected_configs", "pilot_problem_codes", "with the label code=\"gateway-overruled\" for servers of Gateways, and code=\"ingress-overruled\" for Ingresses"},
-		code("pilot_envoy_filter_status", "patch-no-match"),
-		code("provider_lookup_cluster_failures", "telemetry-no-provider"),
-		none("pilot_xds_recv_max", "larger requests than a limit end their stream: pilot_xds_closed_total"),
-		{"xds_cache_reads", "pilot_cells_run_total", "cells that were computed; all others were read from memory"},
-		{"xds_cache_size", "pilot_cells", "cells that are held"},
-		none("xds_cache_evictions", "a cell is held as long as something needs it, and no longer"),
-		none("xds_cache_dependent_config_size", "/debug/cellz shows what cells read"),
-		none("endpoint_no_pod", "an endpoint needs no pod"),
-		none("pilot_k8s_endpoints_with_no_pods", "an endpoint needs no pod"), none("pilot_k8s_endpoints_pending_pod", "nothing waits for a pod: its labels count when it is read"),
-		none("pilot_k8s_proxies_with_no_service_targets", "a proxy without a service is nothing to act on; /debug/syncz lists it"),
-		none("controller_sync_errors_total", "a source that cannot be read is a problem: pilot_problem_codes{code=\"config-source\"}"),
-		none("pilot_worker_queue_depth", "there are no queues of controllers; the time of changes is pilot_commit_duration_seconds"),
-		none("istiod_remote_cluster_sync_status", "a remote cluster that cannot be read is a problem: pilot_problem_codes{code=\"cluster-unreadable\"}"),
-		none("auto_registration_success_total", "a proxy that is not registered is a problem: pilot_problem_codes{code=\"registration-refused\"}"),
-		none("auto_registration_errors_total", "a proxy that is not registered is a problem: pilot_problem_codes{code=\"registration-refused\"}"),
-		none("sidecar_injection_time_seconds", "API servers measure it: apiserver_admission_webhook_admission_duration_seconds"),
-		none("webhook_patch_failures_total", "the log says it, and pilotctl check shows webhooks without roots"),
 		none("pilot_no_ip", "a pod without an address is no endpoint until it has one, which is nothing to act on"),
 		none("pilot_endpoint_not_ready", "/debug/edsz lists the endpoints of a proxy with their health"),
 		none("pilot_jwks_resolver_network_fetch_fail_total", "a key set that cannot be fetched is a problem: pilot_problem_codes{code=\"keys-unknown\"}"),
@@ -88,6 +70,31 @@ func IstioMetrics() []IstioMetric {
 		same("go_memstats_stack_inuse_bytes", ""), same("process_cpu_seconds_total", ""), same("process_resident_memory_bytes", ""), same("process_virtual_memory_bytes", ""),
 		none("container_cpu_usage_seconds_total", "it is of Kubernetes, for container=\"discovery\" in pods istiod-*: name container and pods so, or ask process_cpu_seconds_total"),
 		none("envoy_cluster_upstream_cx_active", "it is of Envoy, for the cluster xds-grpc, which has this name here, too"),
+	}, otherMetrics()...)
+}
+
+// otherMetrics are metrics of Istio that have another name here, or none, and that no dashboard of Istio asks for.
+func otherMetrics() []IstioMetric {
+	none := func(name, note string) IstioMetric { return IstioMetric{name, "", note} }
+	return []IstioMetric{
+		{"pilot_total_rejected_configs", "pilot_problem_codes", "with the label code=\"gateway-overruled\" for servers of Gateways, and code=\"ingress-overruled\" for Ingresses"},
+		{"pilot_envoy_filter_status", "pilot_problem_codes", "with the label code=\"patch-no-match\": the problems name each object"},
+		{"provider_lookup_cluster_failures", "pilot_problem_codes", "with the label code=\"telemetry-no-provider\": the problems name each object"},
+		none("pilot_xds_recv_max", "larger requests than a limit end their stream: pilot_xds_closed_total"),
+		{"xds_cache_reads", "pilot_cells_run_total", "cells that were computed; all others were read from memory"},
+		{"xds_cache_size", "pilot_cells", "cells that are held"},
+		none("xds_cache_evictions", "a cell is held as long as something needs it, and no longer"),
+		none("xds_cache_dependent_config_size", "/debug/cellz shows what cells read"),
+		none("endpoint_no_pod", "an endpoint needs no pod"),
+		none("pilot_k8s_endpoints_with_no_pods", "an endpoint needs no pod"), none("pilot_k8s_endpoints_pending_pod", "nothing waits for a pod: its labels count when it is read"),
+		none("pilot_k8s_proxies_with_no_service_targets", "a proxy without a service is nothing to act on; /debug/syncz lists it"),
+		none("controller_sync_errors_total", "a source that cannot be read is a problem: pilot_problem_codes{code=\"config-source\"}"),
+		none("pilot_worker_queue_depth", "there are no queues of controllers; the time of changes is pilot_commit_duration_seconds"),
+		none("istiod_remote_cluster_sync_status", "a remote cluster that cannot be read is a problem: pilot_problem_codes{code=\"cluster-unreadable\"}"),
+		none("auto_registration_success_total", "a proxy that is not registered is a problem: pilot_problem_codes{code=\"registration-refused\"}"),
+		none("auto_registration_errors_total", "a proxy that is not registered is a problem: pilot_problem_codes{code=\"registration-refused\"}"),
+		none("sidecar_injection_time_seconds", "API servers measure it: apiserver_admission_webhook_admission_duration_seconds"),
+		none("webhook_patch_failures_total", "the log says it, and pilotctl check shows webhooks without roots"),
 	}
 }
 
