@@ -5,6 +5,7 @@ package destination
 
 import (
 	"iter"
+	"slices"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -51,10 +52,7 @@ func ByLocality(d *networking.DestinationRule) bool {
 
 // ByCredential reports whether gateways use a Secret that a rule names for TLS: the rule has no selector then.
 func ByCredential(d *networking.DestinationRule) bool {
-	for range Credentials(d) {
-		return len(d.GetWorkloadSelector().GetMatchLabels()) == 0
-	}
-	return false
+	return len(d.GetWorkloadSelector().GetMatchLabels()) == 0 && len(slices.Collect(Credentials(d))) > 0
 }
 
 // Credentials yields the names in credentialName of a rule.
