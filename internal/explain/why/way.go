@@ -41,6 +41,8 @@ type clientSide struct {
 	field string
 	// past is true if the proxy does not have the host, and lets requests through to the address that they were made to.
 	past bool
+	// via is the host to which the proxy sends requests for hosts that it does not have; empty if it lets them through or refuses them.
+	via string
 }
 
 // maxCallers bounds how many proxies of a namespace are looked at to find one of the client's account.
@@ -82,6 +84,9 @@ func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service, class p
 	c.steps = append(c.steps, host)
 	if host.Verdict != access.Allowed {
 		c.past = host.Verdict == access.Unknown
+		if outbound := m.Queries.Scope.Outbound(r, set); c.past && class.Mode != proxy.None {
+			c.via = outbound.Host
+		}
 		return c
 	}
 	step, subset := m.routeStep(r, seen)
@@ -227,12 +232,16 @@ func (w *workload) way(j *Judgement, c clientSide, tls *access.TLS, tcp, atConne
 		}
 		j.Steps = append(j.Steps, Step{Name: "policies", Verdict: j.Verdict, Text: text, Object: j.Decider})
 	}
+	if c.via != "" { // what the workload would answer to the client itself does not matter
+		j.Verdict, j.Status, j.Decider, j.Rule, j.Candidates = access.Unknown, 0, nil, "", nil
+		j.Reason = "the request goes to " + c.via + ", which decides whether it comes here"
+	}
 	for _, step := range j.Steps {
 		if step.Verdict == access.Allowed {
 			continue
 		}
 		j.Fix = cmp.Or(j.Fix, step.Fix)
-		if step.Verdict != access.Denied {
+		if step.Verdict != access.Denied || c.via != "" {
 			continue
 		}
 		if status, own := refusedBy(step, tcp); own {
