@@ -135,6 +135,13 @@ spec:
   servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [other.example], tls: {mode: SIMPLE, credentialName: cert}}]
 ---
 apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: mutual, namespace: shop}
+spec:
+  selector: {istio: ingress}
+  servers: [{port: {number: 444, name: https, protocol: HTTPS}, hosts: [mutual.example], tls: {mode: MUTUAL, credentialName: other, caCertCredentialName: clients}}]
+---
+apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: reviews, namespace: shop}
 spec: {host: reviews, workloadSelector: {matchLabels: {app: web}}, trafficPolicy: {tls: {mode: MUTUAL, credentialName: cert}}}
@@ -160,6 +167,7 @@ func TestMissingSecretNamesItsUser(t *testing.T) {
 		want                 api.Key
 	}{
 		{"router~10.0.0.5~gate-0.shop~shop.svc.cluster.local", `{"LABELS": {"istio": "ingress"}}`, "kubernetes://cert", api.Key{Kind: "Gateway", Namespace: "shop", Name: "web"}},
+		{"router~10.0.0.4~gate-2.shop~shop.svc.cluster.local", `{"LABELS": {"istio": "ingress"}}`, "kubernetes://clients-cacert", api.Key{Kind: "Gateway", Namespace: "shop", Name: "mutual"}},
 		{"router~10.0.0.6~gate-1.shop~shop.svc.cluster.local", `{"LABELS": {"istio": "ingress"}}`, "kubernetes://nobodys", api.Key{}},
 		{"sidecar~10.0.0.7~client-0.shop~shop.svc.cluster.local", `{"LABELS": {"app": "web"}}`, "kubernetes://cert-cacert", api.Key{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"}},
 		{"sidecar~10.0.0.9~ledger-0.bank~bank.svc.cluster.local", "", "kubernetes://cert", api.Key{}},

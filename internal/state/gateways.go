@@ -283,12 +283,15 @@ func (g *Gateways) defineSelected() {
 		add(proxy.GatewaySelector{Labels: row.Selector}, SelectedGateway{k, n})
 		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, SelectedGateway{k, n})
 	})
-	g.CredentialUsers = store.NewIndex(g.Servers, "gatewayCredentialUsers", func(k api.Key, s *GatewayServers, add func(string, api.Key)) {
-		for _, server := range s.Servers {
-			if server.TLS == nil {
+	g.CredentialUsers = store.NewIndex(g.Servers, "gatewayCredentialUsers", func(k api.Key, row *GatewayServers, add func(string, api.Key)) {
+		for _, server := range row.Servers {
+			if row.Admission.ByClass || server.TLS == nil {
 				continue
 			}
 			for _, name := range server.TLS.Credentials {
+				add(name, k)
+			}
+			if name := server.TLS.RootsCredential; name != "" {
 				add(name, k)
 			}
 		}
