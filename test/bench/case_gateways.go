@@ -229,7 +229,7 @@ func (g *gatewayBench) edits(name, onDemand string, secrets *gatewaySecrets) err
 		},
 		"certificate": func(i int) gatewayEdit { return rotations[i] },
 	} {
-		if err := g.measure(name+"/"+kind, next); err != nil {
+		if err := g.profiled(name+"-"+kind, func() error { return g.measure(name+"/"+kind, next) }); err != nil {
 			return err
 		}
 	}

@@ -253,7 +253,7 @@ func (i *inquiry) servers(f front) (list []Server) {
 }
 
 // chosen returns the server of a socket that takes the request: with TLS the one with the narrowest pattern for the host.
-func (i *inquiry) chosen(servers []gateway.Placed) (s gateway.Placed, host string, ok bool) {
+func (i *inquiry) chosen(servers []*gateway.Placed) (s *gateway.Placed, host string, ok bool) {
 	if servers[0].Kind() == gateways.TakesTCP {
 		return servers[0], gateways.AnyHost, true
 	}
@@ -267,7 +267,7 @@ func (i *inquiry) chosen(servers []gateway.Placed) (s gateway.Placed, host strin
 	return s, "", false
 }
 
-func (i *inquiry) server(f front, s gateway.Placed, at gateway.Socket, host string) Server {
+func (i *inquiry) server(f front, s *gateway.Placed, at gateway.Socket, host string) Server {
 	out := Server{
 		Object: i.ref(s.Gateway), Field: s.Field, Port: s.Port, Listens: at.Port, Protocol: s.Protocol.String(), Host: host,
 		Redirects: s.Redirects(), Routes: []Route{}, Certificates: i.certificates(f, s),
@@ -291,7 +291,7 @@ func (i *inquiry) server(f front, s gateway.Placed, at gateway.Socket, host stri
 }
 
 // certificates returns what a server shows to clients.
-func (i *inquiry) certificates(f front, s gateway.Placed) (list []Certificate) {
+func (i *inquiry) certificates(f front, s *gateway.Placed) (list []Certificate) {
 	if !s.Secure() {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (i *inquiry) claims() []Claim {
 }
 
 // claimsOf returns the claims of a server: a claim for each of its hosts; for the server that all Ingresses share, the hosts of their rules.
-func (i *inquiry) claimsOf(s gateway.Placed) (list []Claim) {
+func (i *inquiry) claimsOf(s *gateway.Placed) (list []Claim) {
 	c := Claim{Port: s.Port, Protocol: s.Protocol.String(), Object: i.ref(s.Gateway), Field: s.Field, Secret: s.Credential()}
 	if s.Gateway.Kind != ingress.Kind || s.Secure() {
 		for _, host := range s.Hosts {

@@ -48,7 +48,7 @@ type Destination struct {
 
 // routes returns the rules for the request at a server, in the order in which Envoy tries them: rules for every request come last.
 // With a path, the list ends with the first rule that the request certainly meets.
-func (i *inquiry) routes(f front, s gateway.Placed) []Route {
+func (i *inquiry) routes(f front, s *gateway.Placed) []Route {
 	table := f.Table(s.Table)
 	host, ok := "", false
 	hosts := i.Queries.Gateways.VirtualHosts(i.r, table)
@@ -236,7 +236,7 @@ func (r *Route) judge() {
 }
 
 // connections returns the rules of a VirtualService for connections to a server that does not take requests.
-func (i *inquiry) connections(f front, s gateway.Placed, object api.Key) (list []Route) {
+func (i *inquiry) connections(f front, s *gateway.Placed, object api.Key) (list []Route) {
 	vs, ok := i.Queries.Gateways.Rules(i.r, object)
 	if !ok {
 		return nil

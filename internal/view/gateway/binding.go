@@ -194,7 +194,7 @@ func (q *Queries) candidatesOf(r *query.Reader, k ownerKey) iter.Seq[api.Key] {
 }
 
 // ingressesFor yields the Ingresses that may have routes at a certificate.
-func (q *Queries) ingressesFor(r *query.Reader, servers []Placed) iter.Seq[api.Key] {
+func (q *Queries) ingressesFor(r *query.Reader, servers []*Placed) iter.Seq[api.Key] {
 	return func(yield func(api.Key) bool) {
 		for _, s := range servers {
 			for _, host := range s.Hosts[:min(len(s.Hosts), maxShared)] {
@@ -213,7 +213,7 @@ func (q *Queries) ingressesFor(r *query.Reader, servers []Placed) iter.Seq[api.K
 const maxShared = 100
 
 // boundTo yields the VirtualServices bound to the Gateway of a server that the gateways of a namespace see.
-func (q *Queries) boundTo(r *query.Reader, s Placed, namespace string) iter.Seq[api.Key] {
+func (q *Queries) boundTo(r *query.Reader, s *Placed, namespace string) iter.Seq[api.Key] {
 	return func(yield func(api.Key) bool) {
 		for _, layer := range []string{"", namespace} {
 			for k := range q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: s.Gateway, Layer: layer}).All() {
@@ -227,7 +227,7 @@ func (q *Queries) boundTo(r *query.Reader, s Placed, namespace string) iter.Seq[
 
 // boundFor yields the VirtualServices of boundTo that may have a host of the server. A server with few hosts and no pattern finds them by host: a Gateway with a thousand
 // servers with TLS and a thousand VirtualServices would otherwise have a million pairs.
-func (q *Queries) boundFor(r *query.Reader, s Placed, namespace string) iter.Seq[api.Key] {
+func (q *Queries) boundFor(r *query.Reader, s *Placed, namespace string) iter.Seq[api.Key] {
 	const few = 20
 	if len(s.Hosts) > few || slices.ContainsFunc(s.Hosts, func(h gateway.Host) bool { return !h.Exact() }) {
 		return q.boundTo(r, s, namespace)
@@ -331,14 +331,14 @@ func (q *Queries) secures(r *query.Reader, k api.Key, host string) bool {
 }
 
 // redirecting returns the servers of a table that redirect requests to HTTPS. Shared hosts take TLS, so none of their servers does.
-func (q *Queries) redirecting(r *query.Reader, t Table) []Placed {
+func (q *Queries) redirecting(r *query.Reader, t Table) []*Placed {
 	if t.Shared() {
 		return nil
 	}
-	return slices.DeleteFunc(q.serversOfTable(r, t), func(s Placed) bool { return !s.Redirects() })
+	return slices.DeleteFunc(q.serversOfTable(r, t), func(s *Placed) bool { return !s.Redirects() })
 }
 
-func useOf(s Placed) Use {
+func useOf(s *Placed) Use {
 	return Use{Gateway: Name(s.Gateway), Index: s.Index, Port: s.Port, Older: s.Created, Redirects: s.Redirects(), Secure: s.Secure()}
 }
 
@@ -363,7 +363,7 @@ type BoundObject struct {
 }
 
 // Bound returns the VirtualServices whose rules a server of gateways has, in the order of precedence.
-func (q *Queries) Bound(r *query.Reader, p Proxies, s Placed) (list []BoundObject) {
+func (q *Queries) Bound(r *query.Reader, p Proxies, s *Placed) (list []BoundObject) {
 	var uses []Use
 	hosts := map[api.Key][]string{}
 	for k := range q.boundFor(r, s, p.Namespace) {

@@ -21,7 +21,7 @@ func (q *Queries) addHTTP3(k Served, b *planner) {
 				continue
 			}
 			b.place(at, s)
-			b.http3[s.Table] = s.Port
+			b.http3[tableName(s, l.Port, b.root)] = s.Port
 			if shared := sharedTable(l.Socket); k.OnDemand && s.Ordinary() && b.http3[shared] == 0 {
 				b.http3[shared] = s.Port
 			}
@@ -41,7 +41,7 @@ func (k Served) datagramPort(port uint32) uint32 {
 
 // takesHTTP3 reports whether a server can take HTTP/3: it takes requests in TLS, may use TLS 1.3, and asks clients for no certificate, which Envoy
 // does not support over QUIC.
-func (q *Queries) takesHTTP3(s Placed) bool {
+func (q *Queries) takesHTTP3(s *Placed) bool {
 	return s.Kind() == gateway.TakesHTTPS && s.TLS.Mode == gateway.TLSSimple && q.tables.AllowsTLS13(s.TLS.Min, s.TLS.Max)
 }
 

@@ -85,7 +85,7 @@ func (q *Queries) AnyIngress(r *query.Reader) bool {
 // secured are the servers with a certificate of one Ingress.
 type secured struct {
 	object  state.AgeKey
-	servers []Placed
+	servers []*Placed
 }
 
 // OutputName implements query.Output.
@@ -104,7 +104,7 @@ func (s secured) ContentHash() omap.Hash {
 func (secured) Size() int { return 0 }
 
 func (s secured) equal(o secured) bool {
-	return s.object == o.object && slices.EqualFunc(s.servers, o.servers, Placed.equal)
+	return s.object == o.object && slices.EqualFunc(s.servers, o.servers, (*Placed).equal)
 }
 
 // defineIngresses defines which Ingresses count. There is one cell for each with a certificate.
@@ -135,21 +135,21 @@ func (q *Queries) defineIngresses(g *query.Graph) {
 }
 
 // serversOf returns the servers of an Ingress with or without a certificate.
-func (q *Queries) serversOf(r *query.Reader, k state.AgeKey, secure bool) (list []Placed) {
+func (q *Queries) serversOf(r *query.Reader, k state.AgeKey, secure bool) (list []*Placed) {
 	row, ok := q.tables.Gateways.Servers.Get(r, k.Key)
 	if !ok {
 		return nil
 	}
 	for i, s := range row.Servers {
 		if s.Secure() == secure && (!secure || s.Credential() != "") {
-			list = append(list, Placed{Server: s, Gateway: k.Key, Created: k.Created, Index: i})
+			list = append(list, &Placed{Server: s, Gateway: k.Key, Created: k.Created, Index: i})
 		}
 	}
 	return list
 }
 
 // ingressServers returns the servers of the Ingresses that count: one without TLS for all, and one for each certificate.
-func (q *Queries) ingressServers(r *query.Reader) []Placed {
+func (q *Queries) ingressServers(r *query.Reader) []*Placed {
 	oldest, ok := q.oldest.Get(r, struct{}{})
 	if !ok {
 		return nil

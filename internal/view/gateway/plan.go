@@ -49,12 +49,12 @@ type Socket struct {
 type Listener struct {
 	Socket
 	// Servers are used in this order. They are all TakesHTTP, or one that is TakesTCP, or all take TLS.
-	Servers []Placed
+	Servers []*Placed
 	// Shared are the hosts with certificates on demand; nil if there are none. Their servers are not among Servers.
 	Shared *Shared
 }
 
-// Placed is a server of a Gateway or of an Ingress.
+// Placed is a server of a Gateway or of an Ingress. It is shared by queries and never changes.
 type Placed struct {
 	gateway.Server
 	// Gateway is the object. All Ingresses share one server without TLS, which has the oldest of them as its object.
@@ -68,7 +68,7 @@ type Placed struct {
 
 // Loss is a server that is not used at a port, because another one goes first.
 type Loss struct {
-	Loser, Winner Placed
+	Loser, Winner *Placed
 	// Host is the host of both; empty if they treat connections differently.
 	Host string
 }
@@ -97,11 +97,11 @@ func (l Loss) equal(o Loss) bool {
 }
 
 func (l *Listener) equal(o *Listener) bool {
-	return l.Socket == o.Socket && slices.EqualFunc(l.Servers, o.Servers, Placed.equal) && l.Shared.equal(o.Shared)
+	return l.Socket == o.Socket && slices.EqualFunc(l.Servers, o.Servers, (*Placed).equal) && l.Shared.equal(o.Shared)
 }
 
-func (s Placed) equal(o Placed) bool {
-	return s.Gateway == o.Gateway && s.Created == o.Created && s.Index == o.Index && s.Table == o.Table && s.Server.Equal(o.Server)
+func (s *Placed) equal(o *Placed) bool {
+	return s == o || s.Gateway == o.Gateway && s.Created == o.Created && s.Index == o.Index && s.Table == o.Table && s.Server.Equal(o.Server)
 }
 
 // listenerKey names a listener of gateways, and tableKey the servers of one of their route configurations.
@@ -269,7 +269,8 @@ func (q *Queries) SameSelector(r *query.Reader, namespace string, selector mesh.
 // planner makes a plan.
 type planner struct {
 	plan
-	at map[Socket]*site
+	at   map[Socket]*site
+	root string // the root namespace
 }
 
 // site is a socket of a plan.
@@ -281,11 +282,9 @@ type site struct {
 
 // makePlan decides which servers are used, the oldest object first.
 func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
-	b := planner{plan: plan{tables: tables{}}, at: map[Socket]*site{}}
-	root := q.tables.RootNamespace(r)
+	b := planner{plan: plan{tables: tables{}}, at: map[Socket]*site{}, root: q.tables.RootNamespace(r)}
 	for _, s := range q.declared(r, k) {
 		if at := (Socket{Bind: s.Bind, Port: k.portFor(s.Port)}); k.mayListen(at) {
-			s.Table = tableName(s, at.Port, root)
 			b.place(at, s)
 		}
 	}
@@ -294,19 +293,30 @@ func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 	if k.OnDemand {
 		b.share()
 	}
+	b.nameTables()
+	return &b.plan, true
+}
+
+// nameTables gives the servers that take requests their route configurations.
+func (b *planner) nameTables() {
 	for _, l := range b.listeners {
-		for _, s := range l.Servers {
-			if s.Table != "" && !b.tables.has(owner(s.Gateway), s) {
+		for i, s := range l.Servers {
+			table := tableName(s, l.Port, b.root)
+			if table == "" {
+				continue
+			}
+			s = s.with(s.Hosts, table)
+			l.Servers[i] = s
+			if !b.tables.has(owner(s.Gateway), s) {
 				b.tables.add(owner(s.Gateway), s)
 			}
 		}
 	}
-	return &b.plan, true
 }
 
 // declared returns the servers of the objects that gateways serve, in the order of precedence: the oldest first, and an Ingress before a
 // Gateway of the same age.
-func (q *Queries) declared(r *query.Reader, k Served) []Placed {
+func (q *Queries) declared(r *query.Reader, k Served) []*Placed {
 	var objects []placedList // each of one object, or of one server of Ingresses: sorting all servers would move a thousand
 	if k.Ingress {
 		for _, s := range q.ingressServers(r) {
@@ -319,7 +329,7 @@ func (q *Queries) declared(r *query.Reader, k Served) []Placed {
 		}
 	}
 	slices.SortStableFunc(objects, func(x, y placedList) int {
-		a, b := &x[0], &y[0]
+		a, b := x[0], y[0]
 		return cmp.Or(cmp.Compare(a.Created, b.Created), -cmp.Compare(flag(a.ofIngress()), flag(b.ofIngress())),
 			cmp.Compare(a.Gateway.Name, b.Gateway.Name), cmp.Compare(a.Gateway.Namespace, b.Gateway.Namespace))
 	})
@@ -327,7 +337,7 @@ func (q *Queries) declared(r *query.Reader, k Served) []Placed {
 }
 
 // ofIngress reports whether a server belongs to an Ingress.
-func (s Placed) ofIngress() bool { return s.Gateway.Kind == ingress.Kind }
+func (s *Placed) ofIngress() bool { return s.Gateway.Kind == ingress.Kind }
 
 // mayListen reports whether gateways can listen at a socket: it is not the proxy's own, and they may bind it.
 func (k Served) mayListen(at Socket) bool {
@@ -353,7 +363,7 @@ func (k Served) portFor(port uint32) uint32 {
 
 // tableName is the name of the route configuration of a server at a port; empty if the server does not take requests. Ingresses count as
 // Gateways of the root namespace.
-func tableName(s Placed, port uint32, root string) string {
+func tableName(s *Placed, port uint32, root string) string {
 	bind := ""
 	if s.Bind != "" {
 		bind = "." + s.Bind
@@ -374,7 +384,7 @@ func tableName(s Placed, port uint32, root string) string {
 // place adds a server at a socket, unless another one goes first. Servers that take requests without TLS share a
 // socket. Servers that take TLS share one if they have no host in common, because clients ask for a host by name. An Ingress keeps the
 // hosts that no other server has: a certificate is for each of them.
-func (b *planner) place(at Socket, s Placed) {
+func (b *planner) place(at Socket, s *Placed) {
 	l := b.at[at]
 	if l == nil {
 		l = &site{&Listener{Socket: at}, map[string]int{}}
@@ -412,6 +422,8 @@ func (b *planner) place(at Socket, s Placed) {
 			l.taken[host.Name] = len(l.Servers)
 		}
 	}
-	s.Hosts = free
+	if len(free) < len(s.Hosts) {
+		s = s.with(free, "")
+	}
 	l.Servers = append(l.Servers, s)
 }

@@ -29,11 +29,24 @@ func (s *Shared) equal(o *Shared) bool {
 	return s.Table == o.Table && slices.Equal(s.Names, o.Names)
 }
 
-// sharedHosts are hosts with certificates on demand, each with its server. The server has that host only.
+// sharedHosts are hosts with certificates on demand, each with its server.
 type sharedHosts = omap.Map[omap.Name, sharedServer]
 
-// sharedServer is the server of one host.
-type sharedServer struct{ Placed }
+// sharedServer is a host and its server, which may have other hosts too.
+type sharedServer struct {
+	*Placed
+	host gateway.Host
+}
+
+// alone returns the server with the host only, in a route configuration.
+func (s sharedServer) alone(table string) *Placed { return s.with([]gateway.Host{s.host}, table) }
+
+// with returns the server with some of its hosts, in a route configuration.
+func (s *Placed) with(hosts []gateway.Host, table string) *Placed {
+	one := *s
+	one.Hosts, one.Table = hosts, table
+	return &one
+}
 
 // ContentHash implements omap.Value. There is one value per host, and all are made again when one server changes, so it formats nothing.
 func (s sharedServer) ContentHash() omap.Hash {
@@ -41,8 +54,8 @@ func (s sharedServer) ContentHash() omap.Hash {
 	for _, n := range []uint64{uint64(s.Created), uint64(s.Index), uint64(s.Port)} {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
-	k, h := s.Gateway, s.Hosts[0]
-	return omap.Sum(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.Table, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name))
+	k := s.Gateway
+	return omap.Sum(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.PortName, s.Name, s.Credential(), s.Field, s.host.Namespace, s.host.Name))
 }
 
 // Size implements omap.Value.
@@ -73,7 +86,7 @@ func (q *Queries) OnDemand(r *query.Reader, k Served, name string) (credential s
 }
 
 // ServersAt returns all servers of a socket of gateways, with the servers of hosts with certificates on demand; false if they do not listen there.
-func (q *Queries) ServersAt(r *query.Reader, k Served, at Socket) ([]Placed, bool) {
+func (q *Queries) ServersAt(r *query.Reader, k Served, at Socket) ([]*Placed, bool) {
 	l, ok := q.Listener(r, k, at)
 	if !ok {
 		return nil, false
@@ -82,7 +95,7 @@ func (q *Queries) ServersAt(r *query.Reader, k Served, at Socket) ([]Placed, boo
 	if l.Shared != nil {
 		list = slices.Clone(list)
 		for _, s := range q.shared.Merged(r, sharedKey{k, l.Shared.Table}).All() {
-			list = append(list, s.Placed)
+			list = append(list, s.alone(l.Shared.Table))
 		}
 	}
 	return list, true
@@ -92,31 +105,28 @@ func (q *Queries) ServersAt(r *query.Reader, k Served, at Socket) ([]Placed, boo
 // its own.
 func (b *planner) share() {
 	b.shared = map[string]sharedHosts{}
-	credentials := map[string]string{}
+	credentials := b.credentialsBefore()
 	var all []omap.Change[omap.Name, sharedServer]
 	for _, l := range b.listeners {
-		if slices.ContainsFunc(l.Servers, func(s Placed) bool { return s.Kind() == gateway.PassesMeshTLS }) {
+		if slices.ContainsFunc(l.Servers, func(s *Placed) bool { return s.Kind() == gateway.PassesMeshTLS }) {
 			continue // its filter chains are chosen by more than the name in TLS
 		}
 		if l.QUIC {
 			continue // Envoy does not get certificates on demand over QUIC
 		}
 		table := sharedTable(l.Socket)
-		var hosts []omap.Change[omap.Name, sharedServer]
-		var rest []Placed
+		hosts := make([]omap.Change[omap.Name, sharedServer], 0, len(l.Servers))
+		var rest []*Placed
 		for _, s := range l.Servers {
 			shared, own := s.split(credentials)
 			for _, h := range shared {
-				one := s
-				one.Hosts, one.Table = []gateway.Host{h}, table
-				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{one}))
+				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{s, h}))
 			}
-			if of := s; len(shared) > 0 && (s.ofIngress() || len(b.tables[table][s.Gateway]) < enough) {
-				of.Hosts, of.Table = shared, table
-				b.tables.add(s.Gateway, of)
+			if len(shared) > 0 && (s.ofIngress() || len(b.tables[table][s.Gateway]) < enough) {
+				b.tables.add(s.Gateway, s.with(shared, table))
 			}
-			if s.Hosts = own; len(own) > 0 || len(shared) == 0 {
-				rest = append(rest, s)
+			if len(own) > 0 || len(shared) == 0 {
+				rest = append(rest, s.with(own, ""))
 			}
 		}
 		if len(hosts) > 0 {
@@ -147,9 +157,23 @@ func sharedTable(at Socket) string {
 	return name
 }
 
-// split divides the hosts of a server into hosts with a certificate on demand and others. credentials are the Secrets of the hosts of the sockets before:
-// a client names a host and no port, so a host that has another certificate at another port is among the others.
-func (s Placed) split(credentials map[string]string) (shared, own []gateway.Host) {
+// credentialsBefore returns a map for the Secrets of the hosts of the sockets before; nil for a plan with one socket for TLS, which needs none.
+func (b *planner) credentialsBefore() map[string]string {
+	sockets := 0
+	for _, l := range b.listeners {
+		if !l.QUIC && slices.ContainsFunc(l.Servers, func(s *Placed) bool { return s.Kind().IsTLS() }) {
+			sockets++
+		}
+	}
+	if sockets < 2 {
+		return nil
+	}
+	return map[string]string{}
+}
+
+// split divides the hosts of a server into hosts with a certificate on demand and others. credentials are the Secrets of the hosts of the sockets before,
+// if there are several: a client names a host and no port, so a host that has another certificate at another port is among the others.
+func (s *Placed) split(credentials map[string]string) (shared, own []gateway.Host) {
 	if !s.Ordinary() {
 		return nil, s.Hosts
 	}
@@ -158,7 +182,9 @@ func (s Placed) split(credentials map[string]string) (shared, own []gateway.Host
 			own = append(own, h)
 			continue
 		}
-		credentials[h.Name] = s.Credential()
+		if credentials != nil {
+			credentials[h.Name] = s.Credential()
+		}
 		shared = append(shared, h)
 	}
 	return shared, own
@@ -166,22 +192,22 @@ func (s Placed) split(credentials map[string]string) (shared, own []gateway.Host
 
 // sharedBy returns the servers of a route configuration for hosts with certificates on demand that may have the routes of an object with some hosts and
 // patterns. Only the servers of these hosts are read, so that another host costs the objects of others nothing.
-func (q *Queries) sharedBy(r *query.Reader, k sharedKey, hosts []string) (list []Placed) {
-	add := func(s Placed) {
-		if !slices.ContainsFunc(list, func(o Placed) bool { return o.Hosts[0] == s.Hosts[0] }) {
-			list = append(list, s)
+func (q *Queries) sharedBy(r *query.Reader, k sharedKey, hosts []string) (list []*Placed) {
+	add := func(s sharedServer) {
+		if !slices.ContainsFunc(list, func(o *Placed) bool { return o.Hosts[0] == s.host }) {
+			list = append(list, s.alone(k.table))
 		}
 	}
 	for _, host := range hosts {
 		if !mesh.IsWildcard(host) {
 			if s, ok := q.shared.Get(r, k, omap.Name(host)); ok {
-				add(s.Placed)
+				add(s)
 			}
 			continue
 		}
 		for name, s := range q.shared.Merged(r, k).All() {
 			if mesh.Covers(host, string(name)) {
-				add(s.Placed)
+				add(s)
 			}
 		}
 	}
@@ -190,7 +216,7 @@ func (q *Queries) sharedBy(r *query.Reader, k sharedKey, hosts []string) (list [
 
 // guards returns the names that lead to the filter chain of some hosts: a pattern for the parent domain, unless it would take names from another
 // server.
-func guards(hosts sharedHosts, others []Placed) (names []string) {
+func guards(hosts sharedHosts, others []*Placed) (names []string) {
 	patterns := map[string]bool{}
 	for _, s := range others {
 		for _, h := range s.Hosts {

@@ -26,7 +26,7 @@ func (t tableServers) ContentHash() omap.Hash { return t.Hash() }
 func (tableServers) Size() int { return 0 }
 
 // placedList are servers of one object, or of all Ingresses.
-type placedList []Placed
+type placedList []*Placed
 
 // ContentHash implements omap.Value.
 func (l placedList) ContentHash() omap.Hash {
@@ -71,7 +71,7 @@ func (declared) Size() int { return 0 }
 type tables map[string]map[api.Key]placedList
 
 // add adds a server to its route configuration under a key.
-func (t tables) add(k api.Key, s Placed) {
+func (t tables) add(k api.Key, s *Placed) {
 	of := t[s.Table]
 	if of == nil {
 		of = map[api.Key]placedList{}
@@ -81,13 +81,13 @@ func (t tables) add(k api.Key, s Placed) {
 }
 
 // has reports whether a server is in its route configuration already, because it has several sockets.
-func (t tables) has(k api.Key, s Placed) bool {
-	return slices.ContainsFunc(t[s.Table][k], func(o Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index })
+func (t tables) has(k api.Key, s *Placed) bool {
+	return slices.ContainsFunc(t[s.Table][k], func(o *Placed) bool { return o.Gateway == s.Gateway && o.Index == s.Index })
 }
 
 func (t tables) equal(o tables) bool {
 	return maps.EqualFunc(t, o, func(a, b map[api.Key]placedList) bool {
-		return maps.EqualFunc(a, b, func(a, b placedList) bool { return slices.EqualFunc(a, b, Placed.equal) })
+		return maps.EqualFunc(a, b, func(a, b placedList) bool { return slices.EqualFunc(a, b, (*Placed).equal) })
 	})
 }
 
@@ -118,7 +118,7 @@ func (q *Queries) defineTables(g *query.Graph) {
 // defineDeclared defines the servers of Gateways. There is one cell per Gateway.
 func (q *Queries) defineDeclared(g *query.Graph) {
 	one := query.Define(g, "declaredServers", func(a, b []declared) bool {
-		return slices.EqualFunc(a, b, func(a, b declared) bool { return slices.EqualFunc(a.servers, b.servers, Placed.equal) })
+		return slices.EqualFunc(a, b, func(a, b declared) bool { return slices.EqualFunc(a.servers, b.servers, (*Placed).equal) })
 	}, func(r *query.Reader, k api.Key) ([]declared, bool) {
 		row, ok := q.tables.Gateways.Servers.Get(r, k)
 		if !ok {
@@ -126,7 +126,7 @@ func (q *Queries) defineDeclared(g *query.Graph) {
 		}
 		d := declared{name: k.String()}
 		for i, s := range row.Servers {
-			d.servers = append(d.servers, Placed{Server: s, Gateway: k, Created: row.Created, Index: i})
+			d.servers = append(d.servers, &Placed{Server: s, Gateway: k, Created: row.Created, Index: i})
 		}
 		return []declared{d}, true
 	})
@@ -154,7 +154,7 @@ func union[K omap.Key[K]](a, b omap.Map[K, omap.Unit]) omap.Map[K, omap.Unit] {
 }
 
 // serversOfTable returns all servers of a table.
-func (q *Queries) serversOfTable(r *query.Reader, t Table) (list []Placed) {
+func (q *Queries) serversOfTable(r *query.Reader, t Table) (list []*Placed) {
 	for _, servers := range q.servers.Merged(r, tableKey{t.Served, t.Name}).All() {
 		list = append(list, servers...)
 	}
@@ -162,7 +162,7 @@ func (q *Queries) serversOfTable(r *query.Reader, t Table) (list []Placed) {
 }
 
 // serversFor returns the servers of a table that may have the routes of an object with some hosts: of one of its Gateways, or of Ingresses.
-func (q *Queries) serversFor(r *query.Reader, t Table, hosts []string, gateways ...api.Key) (list []Placed) {
+func (q *Queries) serversFor(r *query.Reader, t Table, hosts []string, gateways ...api.Key) (list []*Placed) {
 	if t.Shared() {
 		return q.sharedBy(r, sharedKey{t.Served, t.Name}, hosts)
 	}

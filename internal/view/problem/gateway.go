@@ -95,10 +95,9 @@ func (f *findings) gatewayHint(selector mesh.Labels) string {
 	return ""
 }
 
-// serving returns the gateways that serve a Gateway, each configuration once: first the ones that only Gateways with the same selector
-// select, whether or not such a gateway is connected, and then the connected gateways. Which other Gateways these serve depends on their labels.
-func (f *findings) serving(k api.Key, selector mesh.Labels) []gateway.Proxies {
-	list := []gateway.Proxies{{Served: f.q.gateways.SameSelector(f.r, k.Namespace, selector), Namespace: k.Namespace}}
+// serving returns the gateways that serve a Gateway, each configuration once: the connected ones, whose labels decide which other Gateways they serve;
+// while none is connected, gateways that only Gateways with the same selector select.
+func (f *findings) serving(k api.Key, selector mesh.Labels) (list []gateway.Proxies) {
 	checked := 0
 	for id := range f.routers(k.Namespace, selector) {
 		if checked++; checked > maxChecked {
@@ -112,6 +111,9 @@ func (f *findings) serving(k api.Key, selector mesh.Labels) []gateway.Proxies {
 		if !slices.Contains(list, p) {
 			list = append(list, p)
 		}
+	}
+	if len(list) == 0 {
+		list = append(list, gateway.Proxies{Served: f.q.gateways.SameSelector(f.r, k.Namespace, selector), Namespace: k.Namespace})
 	}
 	return list
 }
@@ -171,7 +173,7 @@ func (f *findings) lostRules() {
 		for _, p := range f.serving(g, selector) {
 			for at := range f.q.gateways.Sockets(f.r, p.Served).All() {
 				l, ok := f.q.gateways.Listener(f.r, p.Served, at)
-				if !ok || !slices.ContainsFunc(l.Servers, func(s gateway.Placed) bool { return s.Gateway == g }) {
+				if !ok || !slices.ContainsFunc(l.Servers, func(s *gateway.Placed) bool { return s.Gateway == g }) {
 					continue
 				}
 				for _, loss := range f.q.transport.GatewayLosses(f.r, p, l, f.key) {

@@ -60,7 +60,7 @@ func (b *builder) addGatewayTCP(vs *state.VirtualService) {
 }
 
 // GatewayTCP returns where gateways send the connections to a server; false if no VirtualService says it.
-func (q *Queries) GatewayTCP(r *query.Reader, p gateway.Proxies, s gateway.Placed) (Rule, bool) {
+func (q *Queries) GatewayTCP(r *query.Reader, p gateway.Proxies, s *gateway.Placed) (Rule, bool) {
 	for _, b := range q.gateways.Bound(r, p, s) {
 		if rules := q.rulesAt(r, p, s, b.Object, false); len(rules) > 0 {
 			return rules[0], true
@@ -70,7 +70,7 @@ func (q *Queries) GatewayTCP(r *query.Reader, p gateway.Proxies, s gateway.Place
 }
 
 // GatewayTLS returns where gateways send TLS that they do not terminate, by the names that clients ask for. Each name has one rule.
-func (q *Queries) GatewayTLS(r *query.Reader, p gateway.Proxies, s gateway.Placed) (list []Rule) {
+func (q *Queries) GatewayTLS(r *query.Reader, p gateway.Proxies, s *gateway.Placed) (list []Rule) {
 	taken := map[string]bool{}
 	for _, b := range q.gateways.Bound(r, p, s) {
 		for _, rule := range q.rulesAt(r, p, s, b.Object, true) {
@@ -97,7 +97,7 @@ func (q *Queries) GatewayTLS(r *query.Reader, p gateway.Proxies, s gateway.Place
 
 // GatewayPass returns the ports and subsets of services to which gateways forward TLS of the mesh for a server: of the services in the
 // mesh that the gateways see and that the server has among its hosts.
-func (q *Queries) GatewayPass(r *query.Reader, p gateway.Proxies, s gateway.Placed) (list []Destination) {
+func (q *Queries) GatewayPass(r *query.Reader, p gateway.Proxies, s *gateway.Placed) (list []Destination) {
 	set := scope.Set{Namespace: p.Namespace}
 	overlay := q.scope.Hosts(r, set)
 	add := func(host string) {
@@ -162,7 +162,7 @@ func narrower(a, b string) string {
 	return ""
 }
 
-func (q *Queries) rulesAt(r *query.Reader, p gateway.Proxies, s gateway.Placed, object api.Key, tls bool) []Rule {
+func (q *Queries) rulesAt(r *query.Reader, p gateway.Proxies, s *gateway.Placed, object api.Key, tls bool) []Rule {
 	rules, _ := q.gatewayRules.Get(r, gatewayRulesKey{
 		namespace: p.Namespace, labels: p.Labels, rules: p.Rules, gateway: gateway.Name(s.Gateway), port: s.Port, tls: tls, object: object,
 	})

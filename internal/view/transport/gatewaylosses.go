@@ -51,7 +51,7 @@ func (q *Queries) GatewayLosses(r *query.Reader, p gateway.Proxies, l *gateway.L
 }
 
 // takeNames notes the names that a server with TLS has.
-func takeNames(taken map[string]holder, s gateway.Placed) {
+func takeNames(taken map[string]holder, s *gateway.Placed) {
 	for _, host := range s.Hosts {
 		if _, ok := taken[host.Name]; !ok && s.Kind().IsTLS() {
 			taken[host.Name] = holder{s.Gateway, s.Field}
@@ -60,7 +60,7 @@ func takeNames(taken map[string]holder, s gateway.Placed) {
 }
 
 // tcpLosses returns the loss of an object whose TCP rules a server would have, if no other object went first.
-func (q *Queries) tcpLosses(r *query.Reader, p gateway.Proxies, s gateway.Placed, object api.Key) []RuleLoss {
+func (q *Queries) tcpLosses(r *query.Reader, p gateway.Proxies, s *gateway.Placed, object api.Key) []RuleLoss {
 	var first api.Key
 	for _, b := range q.gateways.Bound(r, p, s) {
 		if len(q.rulesAt(r, p, s, b.Object, false)) == 0 {
@@ -78,7 +78,7 @@ func (q *Queries) tcpLosses(r *query.Reader, p gateway.Proxies, s gateway.Placed
 
 // tlsLosses returns the names that matches of an object lose at a server, and notes the names that the rules of the server have. It
 // follows GatewayTLS.
-func (q *Queries) tlsLosses(r *query.Reader, p gateway.Proxies, s gateway.Placed, object api.Key, taken map[string]holder) (list []RuleLoss) {
+func (q *Queries) tlsLosses(r *query.Reader, p gateway.Proxies, s *gateway.Placed, object api.Key, taken map[string]holder) (list []RuleLoss) {
 	for _, b := range q.gateways.Bound(r, p, s) {
 		vs, ok := q.tables.VirtualServices.Get(r, b.Object)
 		if !ok {
@@ -111,7 +111,7 @@ type tlsMatch struct {
 }
 
 // matchesAt returns the matches of the TLS rules of a VirtualService that apply to connections to a server of gateways.
-func (q *Queries) matchesAt(r *query.Reader, p gateway.Proxies, s gateway.Placed, vs *state.VirtualService) (list []tlsMatch) {
+func (q *Queries) matchesAt(r *query.Reader, p gateway.Proxies, s *gateway.Placed, vs *state.VirtualService) (list []tlsMatch) {
 	b := &builder{
 		q: q, r: r, gateway: gateway.Name(s.Gateway), view: service.HostView{Viewer: p.Namespace}, port: mesh.Port{Number: s.Port}, clients: clients{p.Labels, p.Rules},
 	}

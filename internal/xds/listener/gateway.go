@@ -90,7 +90,7 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	b.name = l.Name
 	b.http = q.gatewayHTTP(r, k)
 	b.http.First = b.filters.http(k.at.Port)
-	b.http.GRPCWeb = slices.ContainsFunc(plan.Servers, func(s gateway.Placed) bool { return s.Protocol == mesh.GRPCWeb })
+	b.http.GRPCWeb = slices.ContainsFunc(plan.Servers, func(s *gateway.Placed) bool { return s.Protocol == mesh.GRPCWeb })
 	for _, s := range plan.Servers {
 		l.FilterChains = append(l.FilterChains, b.chains(s)...)
 		if s.Kind() == gateways.TakesHTTP {
@@ -140,7 +140,7 @@ func (b gatewayBuilder) addShared(l *listenerv3.Listener, s *gateway.Shared) {
 // terminated returns the names for which some server shows a certificate. No rule for a server that forwards TLS takes one of them.
 func (q *Queries) terminated(r *query.Reader, k gatewaySocketKey, plan *gateway.Listener) map[string]bool {
 	taken := map[string]bool{}
-	if !slices.ContainsFunc(plan.Servers, func(s gateway.Placed) bool { return s.Kind() == gateways.PassesTLS }) {
+	if !slices.ContainsFunc(plan.Servers, func(s *gateway.Placed) bool { return s.Kind() == gateways.PassesTLS }) {
 		return taken
 	}
 	servers, _ := q.gateways.ServersAt(r, k.Served, k.at)
@@ -185,7 +185,7 @@ func (b gatewayBuilder) socket() *listenerv3.Listener {
 }
 
 // chains are the filter chains of a server.
-func (b gatewayBuilder) chains(s gateway.Placed) (list []*listenerv3.FilterChain) {
+func (b gatewayBuilder) chains(s *gateway.Placed) (list []*listenerv3.FilterChain) {
 	add := func(names []string, filters ...*listenerv3.Filter) {
 		var m *listenerv3.FilterChainMatch
 		if len(names) > 0 && !slices.Contains(names, gateways.AnyHost) {
@@ -244,7 +244,7 @@ const handshakeTimeout = 15 * time.Second
 const headersTimeout = 30 * time.Second
 
 // namesOf are the names in TLS for which a server takes connections.
-func namesOf(s gateway.Placed) []string {
+func namesOf(s *gateway.Placed) []string {
 	names := make([]string, 0, len(s.Hosts))
 	for _, host := range s.Hosts {
 		if !slices.Contains(names, host.Name) {
@@ -261,7 +261,7 @@ func (b gatewayBuilder) forward(rule transport.Rule) []*listenerv3.Filter {
 }
 
 // gatewayTLS terminates TLS, or TLS of QUIC, as a server says. The Secrets that it names are in the namespace of the gateways.
-func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed, quic bool) *corev3.TransportSocket {
+func (q *Queries) gatewayTLS(r *query.Reader, s *gateway.Placed, quic bool) *corev3.TransportSocket {
 	verifies := s.TLS.Mode == gateways.TLSMutual || s.TLS.Mode == gateways.TLSOptional
 	t := envoy.ServerTLS{
 		Certificates: s.TLS.Certificates, Credentials: s.TLS.Credentials, SPKI: s.TLS.SPKI, Hashes: s.TLS.Hashes, SubjectAltNames: s.TLS.SubjectAltNames,
@@ -290,7 +290,7 @@ func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed, quic bool) *core
 }
 
 // requests are the filters for the requests to a server.
-func (b gatewayBuilder) requests(s gateway.Placed) []*listenerv3.Filter {
+func (b gatewayBuilder) requests(s *gateway.Placed) []*listenerv3.Filter {
 	stat := "outbound_" + b.name
 	if s.Name != "" {
 		stat = s.Name
