@@ -109,14 +109,14 @@ func TestUnsupportedMesh(t *testing.T) {
 		"": nil,
 		"trustDomain: a\nconnectTimeout: 3s\nenableTracing: false\ndefaultConfig: {concurrency: 2}": nil,
 		"proxyListenPort: 15001\ningressClass: istio":                                               nil,
-		"\nproxyListenPort: 1": {"mesh.yaml:2: warning: MeshConfig: proxyListenPort: is not supported yet: ignored"},
-		"discoverySelectors: [{matchLabels: {a: b}}]\ndefaultConfig:\n  statusPort: 1\n  image: {imageType: x}\n": {
-			"mesh.yaml:4: warning: MeshConfig: defaultConfig.image: is not supported yet: ignored",
+		"\nhboneIdleTimeout: 1s": {"mesh.yaml:2: warning: MeshConfig: hboneIdleTimeout: is not supported yet: ignored; there are no tunnels of the ambient mode here"},
+		"discoverySelectors: [{matchLabels: {a: b}}]\ndefaultConfig:\n  statusPort: 1\n  statNameLength: 90\n": {
+			"mesh.yaml:4: warning: MeshConfig: defaultConfig.statNameLength: is not supported yet: ignored; Envoy has no such limit",
 			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored; they select namespaces of a cluster, and none is read",
 		},
 		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: sidecars use it only in a DestinationRule with a workloadSelector; add a workloadSelector, or name files in clientCertificate, privateKey and caCertificates"},
 		"defaultConfig: {gatewayTopology: {numTrustedProxies: 1}}":                                nil,
-		"defaultInboundHttpRetryPolicy: {attempts: 2}":                                            {"mesh.yaml:1: warning: MeshConfig: defaultInboundHttpRetryPolicy: is not supported yet: ignored"},
+		"defaultInboundHttpRetryPolicy: {attempts: 2, perTryTimeout: 1s}":                         nil, // a rule warns
 		"trustDomain: [": nil,
 	} {
 		var got []string

@@ -3,11 +3,11 @@ package api
 // supportedMeshFields is the part of supportedFields about MeshConfig. It may use its shapes.
 const supportedMeshFields = `
 MeshConfig
-	proxyListenPort           no
-	proxyInboundListenPort    no
+	proxyListenPort
+	proxyInboundListenPort
 	proxyHttpPort
 	connectTimeout
-	hboneIdleTimeout          no
+	hboneIdleTimeout          no: there are no tunnels of the ambient mode here
 	protocolDetectionTimeout
 	tcpKeepalive              keepalive
 	ingressClass
@@ -42,15 +42,15 @@ MeshConfig
 	zoneAwareLbSetting        zones
 	dnsRefreshRate
 	h2UpgradePolicy
-	inboundClusterStatName    no
-	outboundClusterStatName   no
-	certificates              no
+	inboundClusterStatName
+	outboundClusterStatName
+	certificates              no: deprecated in the API; let a tool such as cert-manager issue certificates for names of DNS
 	serviceSettings.settings.clusterLocal
 	serviceSettings.hosts
-	serviceScopeConfigs       no
-	enablePrometheusMerge     no
-	verifyCertificateAtClient no
-	ca                        no
+	serviceScopeConfigs       no: they are for the ambient mode, which is not offered here
+	enablePrometheusMerge
+	verifyCertificateAtClient no: deprecated in the API; name the roots in caCertificates of a DestinationRule
+	ca                        no: agents have these settings: CA_ADDR, CA_ROOT_CA
 	extensionProviders.name
 	extensionProviders.envoyExtAuthzHttp.service
 	extensionProviders.envoyExtAuthzHttp.port
@@ -137,7 +137,12 @@ MeshConfig
 	discoverySelectors        no: they select namespaces of a cluster, and none is read
 	pathNormalization.normalization
 	defaultHttpRetryPolicy    retries
-	defaultInboundHttpRetryPolicy  no
+	defaultInboundHttpRetryPolicy.attempts
+	defaultInboundHttpRetryPolicy.retryOn
+	defaultInboundHttpRetryPolicy.backoff
+	defaultInboundHttpRetryPolicy.perTryTimeout  client
+	defaultInboundHttpRetryPolicy.retryRemoteLocalities  client
+	defaultInboundHttpRetryPolicy.retryIgnorePreviousHosts  client
 	meshMTLS.minProtocolVersion
 	meshMTLS.ecdhCurves
 	meshMTLS.cipherSuites     no: the suites of mutual TLS within the mesh are Envoy's
@@ -179,14 +184,14 @@ proxyConfig
 	proxyHeaders.setCurrentClientCertDetails.chain
 	proxyHeaders.setCurrentClientCertDetails.dns
 	proxyHeaders.setCurrentClientCertDetails.uri
-	proxyHeaders.metadataExchangeHeaders      no
-	discoveryRefreshDelay     no
+	proxyHeaders.metadataExchangeHeaders      no: stock Envoy does not exchange metadata; metrics take the caller from its certificate
+	discoveryRefreshDelay     no: each change is distributed when it happens
 	zipkinAddress
 	statsdUdpAddress
 	envoyMetricsServiceAddress
-	availabilityZone          no
+	availabilityZone          no: the locality comes from labels of the node or the pod
 	customConfigFile
-	statNameLength            no
+	statNameLength            no: Envoy has no such limit
 	proxyBootstrapTemplatePath
 	tracing.zipkin.address
 	tracing.datadog.address
@@ -203,21 +208,36 @@ proxyConfig
 	tracing.maxPathTagLength
 	tracing.sampling
 	tracing.enableIstioTags
-	sds                       no
+	sds                       no: certificates always come by SDS
 	envoyAccessLogService     remoteService
 	envoyMetricsService       remoteService
-	extraStatTags             no
+	extraStatTags             no: labels that a Telemetry adds need not be listed
 	gatewayTopology.numTrustedProxies
 	gatewayTopology.forwardClientCertDetails
 	gatewayTopology.proxyProtocol
-	readinessProbe            no
+	readinessProbe.initialDelaySeconds
+	readinessProbe.timeoutSeconds
+	readinessProbe.periodSeconds
+	readinessProbe.successThreshold
+	readinessProbe.failureThreshold
+	readinessProbe.httpGet.path
+	readinessProbe.httpGet.port
+	readinessProbe.httpGet.host
+	readinessProbe.httpGet.scheme
+	readinessProbe.httpGet.httpHeaders.name
+	readinessProbe.httpGet.httpHeaders.value
+	readinessProbe.tcpSocket.host
+	readinessProbe.tcpSocket.port
+	readinessProbe.exec.command
+	readinessProbe.grpc.port
+	readinessProbe.grpc.service
 	proxyStatsMatcher.inclusionPrefixes
 	proxyStatsMatcher.inclusionSuffixes
 	proxyStatsMatcher.inclusionRegexps
-	holdApplicationUntilProxyStarts  no
-	caCertificatesPem         no
-	image                     no
-	privateKeyProvider        no
+	holdApplicationUntilProxyStarts
+	caCertificatesPem
+	image.imageType
+	privateKeyProvider        no: stock Envoy is built without such providers
 	fileFlushMinSizeKb
 	statsCompression
 	connectionSettings        no

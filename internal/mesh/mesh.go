@@ -101,11 +101,22 @@ func (p Port) Target() uint32 {
 	return p.Number
 }
 
-// The ports of a sidecar to which traffic is redirected. Services with these ports cannot be reached.
+// The ports of a sidecar to which traffic is redirected, unless the mesh configuration has others. Services with these ports cannot be reached.
 const (
 	ProxyOutboundPort = 15001
 	ProxyInboundPort  = 15006
 )
+
+// CapturePorts are the ports of sidecars to which traffic is redirected.
+type CapturePorts struct{ Outbound, Inbound uint32 }
+
+// DefaultCapturePorts returns the ports if the mesh configuration has no others.
+func DefaultCapturePorts() CapturePorts { return CapturePorts{ProxyOutboundPort, ProxyInboundPort} }
+
+// Reserved is like the function of this name, for a mesh with these ports.
+func (c CapturePorts) Reserved(n uint32, bound bool) bool {
+	return n == c.Outbound || n == c.Inbound || bound && Reserved(n, true)
+}
 
 // The ports that a proxy and its agent bind.
 const (

@@ -71,7 +71,7 @@ func InboundChains(l *listenerv3.Listener) (list []Chain) {
 		}
 		if l.Name != envoy.VirtualInbound {
 			c.Port = l.GetAddress().GetSocketAddress().GetPortValue()
-		} else if c.Port == envoy.InboundPort {
+		} else if fc.GetName() == envoy.InboundBlackhole {
 			continue
 		}
 		c.TLS = terminates(fc)

@@ -233,7 +233,7 @@ func (f facts) inbound(t *testing.T, l *listenerv3.Listener) {
 	ports := map[uint32]served{}
 	for _, chain := range chainsOf(l) {
 		port := chain.GetFilterChainMatch().GetDestinationPort().GetValue()
-		if port == 0 || port == envoy.InboundPort {
+		if port == 0 || chain.GetName() == envoy.InboundBlackhole {
 			continue
 		}
 		p, ok := ports[port]

@@ -71,6 +71,10 @@ const (
 	ingressClass
 	ingressGateway
 	ingressService
+	capturePorts
+	inboundStatName
+	outboundStatName
+	inboundRetries
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.
@@ -191,5 +195,6 @@ func (t *Settings) Write(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool)
 	t.writeConnectionSettings(tx, m)
 	t.writeIngressSettings(tx, m)
 	t.writeTelemetry(tx, m)
+	t.writeSidecars(tx, m)
 	return resplit
 }

@@ -21,7 +21,7 @@ func (f *findings) serviceEntry() {
 		return
 	}
 	for i, p := range spec.Ports {
-		if mesh.Reserved(p.Number, false) {
+		if f.q.tables.CapturePorts(f.r).Reserved(p.Number, false) {
 			f.fail("port-reserved", fmt.Sprintf("spec.ports[%d].number", i), "port %d is the proxy's own: the service cannot be reached there", p.Number)
 		}
 	}

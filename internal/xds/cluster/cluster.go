@@ -130,7 +130,7 @@ func (t translation) build(p mesh.Port, subset *networking.Subset) *clusterv3.Cl
 	name := envoy.OutboundCluster(p.Number, subset.GetName(), t.s.Host)
 	settings := t.traffic.Settings(t.r, t.policy, subset, p.Number)
 	c := t.discoveryCluster(p, name, settings, subset)
-	c.AltStatName = name + ";"
+	c.AltStatName = t.outboundStat(name, p, subset.GetName())
 	t.setLoadBalancing(c, settings)
 	t.setLimits(c, settings)
 	setOutlierDetection(c, settings.OutlierDetection)

@@ -79,7 +79,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	for p := range k.Ports.All() {
 		name := envoy.InboundCluster(p.Number)
 		c := applicationCluster(name, timeout, p, local, k.Families)
-		c.AltStatName = name + ";"
+		c.AltStatName = q.inboundStat(r, name, p)
 		q.setInboundPool(r, c, p)
 		if p.Host != "" {
 			c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})

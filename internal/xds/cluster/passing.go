@@ -27,7 +27,7 @@ func (t translation) passing(p mesh.Port, subset *networking.Subset) *clusterv3.
 	if resolves(t.s) {
 		c = t.dnsCluster(p, name, t.tables.ConnectTimeout(t.r), settings, subset)
 	}
-	c.AltStatName = name + ";"
+	c.AltStatName = t.outboundStat(name, p, subset.GetName())
 	t.setLoadBalancing(c, settings)
 	t.setLimits(c, settings)
 	setOutlierDetection(c, settings.OutlierDetection)

@@ -33,12 +33,11 @@ const (
 const (
 	VirtualOutbound  = "virtualOutbound"
 	VirtualInbound   = "virtualInbound"
+	InboundBlackhole = "virtualInbound-blackhole" // the chain for connections to the port of the listener itself
 	PassthroughChain = "PassthroughFilterChain"
 	AllowAny         = "allow_any"
 	BlockAll         = "block_all"
 	AllowAnyByName   = "allow_any_dynamic_dns"
-	OutboundPort     = mesh.ProxyOutboundPort
-	InboundPort      = mesh.ProxyInboundPort
 	Wildcard         = "0.0.0.0"
 	Loopback         = mesh.Loopback
 	WildcardIPv6     = "::"

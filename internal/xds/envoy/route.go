@@ -2,6 +2,8 @@ package envoy
 
 import (
 	"math"
+	"strconv"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -52,6 +54,39 @@ func RetryPolicy() *routev3.RetryPolicy {
 // the connection.
 func RetryUnsent() *routev3.RetryPolicy {
 	return &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: Uint(2)}
+}
+
+// SetRetryBackoff sets the least interval between attempts; nil keeps Envoy's.
+func SetRetryBackoff(p *routev3.RetryPolicy, base *durationpb.Duration) {
+	if base != nil {
+		p.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: base}
+	}
+}
+
+// retriableStatusCodes is the retry condition that makes Envoy look at the list of status codes.
+const retriableStatusCodes = "retriable-status-codes"
+
+// SetRetryConditions sets the conditions of retries: names and status codes, separated by commas. An empty text keeps the conditions of the policy.
+func SetRetryConditions(p *routev3.RetryPolicy, text string) {
+	if text == "" {
+		return
+	}
+	var words []string
+	listed := false
+	p.RetriableStatusCodes = nil
+	for word := range strings.SplitSeq(text, ",") {
+		word = strings.TrimSpace(word)
+		if code, err := strconv.ParseUint(word, 10, 16); err == nil {
+			p.RetriableStatusCodes = append(p.RetriableStatusCodes, uint32(code))
+		} else if word != "" {
+			words = append(words, word)
+			listed = listed || word == retriableStatusCodes
+		}
+	}
+	if len(p.RetriableStatusCodes) > 0 && !listed {
+		words = append(words, retriableStatusCodes)
+	}
+	p.RetryOn = strings.Join(words, ",")
 }
 
 // AvoidPreviousHosts makes retries prefer endpoints that were not tried yet.

@@ -20,7 +20,7 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 	var list []*listenerv3.Listener
 	for _, p := range q.scope.HTTPProxies(r, k.Sidecar) {
 		bound := p.Bound || k.NotIntercepted
-		if mesh.Reserved(p.Port, bound) {
+		if q.tables.CapturePorts(r).Reserved(p.Port, bound) {
 			continue
 		}
 		at := service.Address{IP: p.IP, Port: p.Port}

@@ -7,6 +7,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -49,14 +50,15 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	if k.Mode == proxy.None {
 		return Map{}, true
 	}
-	l := atAnyAddress(k.Families, envoy.VirtualOutbound, envoy.OutboundPort, envoy.Outbound)
+	port := q.tables.CapturePorts(r).Outbound
+	l := atAnyAddress(k.Families, envoy.VirtualOutbound, port, envoy.Outbound)
 	l.UseOriginalDst = envoy.Bool(true)
 	if k.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
 	}
 	l.FilterChains = []*listenerv3.FilterChain{
 		// A connection to the port of the proxy itself would be redirected to it again without end.
-		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
+		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(port), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
 	added := filters{added: q.added.Filters(r, k.Extensions)}
 	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, append(added.network(0), unknownTraffic(k.Outbound, k.IdleTimeout))...)
@@ -121,6 +123,9 @@ type inboundBuilder struct {
 	meshTLS *corev3.TransportSocket
 	// serverTLS terminates TLS of clients that are not in the mesh; nil if the port has no settings for that.
 	serverTLS func(proxy.InboundPort) *corev3.TransportSocket
+	// capture are the ports to which traffic is redirected, and retries the policy of the mesh for requests to the application; nil for none.
+	capture mesh.CapturePorts
+	retries *networking.HTTPRetry
 }
 
 func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
@@ -130,6 +135,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 		tcpOptions: func(p proxy.InboundPort) envoy.TCPOptions { return q.inboundTCPOptions(r, p, k.IdleTimeout) },
 		serverTLS:  func(p proxy.InboundPort) *corev3.TransportSocket { return q.serverTLS(r, p) },
 	}
+	side.capture, side.retries = q.tables.CapturePorts(r), q.tables.InboundRetries(r)
 	if k.MTLS.Has(mesh.MTLSPermissive) || k.MTLS.Has(mesh.MTLSStrict) {
 		side.meshTLS = q.meshTLS(r)
 	}
@@ -140,7 +146,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 		switch {
 		case k.Mode != proxy.None && !p.Bound:
 			captured = append(captured, p)
-		case !mesh.Reserved(p.Number, true):
+		case !side.capture.Reserved(p.Number, true):
 			list = append(list, side.boundListener(p))
 		}
 	}
@@ -180,18 +186,18 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 // virtualListener is the listener that redirected connections to the workload reach. Ports that no object declares are
 // passed through.
 func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.Listener {
-	l := atAnyAddress(s.Families, envoy.VirtualInbound, envoy.InboundPort, envoy.Inbound)
+	l := atAnyAddress(s.Families, envoy.VirtualInbound, s.capture.Inbound, envoy.Inbound)
 	envoy.AddOriginalDst(l)
 	if s.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
 		envoy.AddOriginalSrc(l)
 	}
 	l.FilterChains = []*listenerv3.FilterChain{
-		envoy.Chain("virtualInbound-blackhole", envoy.MatchPort(envoy.InboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
+		envoy.Chain(envoy.InboundBlackhole, envoy.MatchPort(s.capture.Inbound), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
 	rest := s.passthrough(0)
 	seen := inspection{others: rest}
-	declared := map[uint32]bool{envoy.InboundPort: true}
+	declared := map[uint32]bool{s.capture.Inbound: true}
 	add := func(in entry) {
 		seen.add(in)
 		l.FilterChains = append(l.FilterChains, s.chains(in, envoy.MatchPort(in.port))...)
@@ -229,11 +235,11 @@ func (s inboundBuilder) forward(port uint32, cluster string, o envoy.TCPOptions)
 	return append(s.filters.tcp(port), envoy.TCPForward(cluster, cluster, o))
 }
 
-// inboundRoutes send all requests to a port to its cluster.
-func inboundRoutes(p proxy.InboundPort, cluster string) *routev3.RouteConfiguration {
+// routes send all requests to a port to its cluster.
+func (s inboundBuilder) routes(p proxy.InboundPort, cluster string) *routev3.RouteConfiguration {
 	to := envoy.ForwardTo(cluster)
 	if p.Protocol != mesh.GRPC && p.Protocol != mesh.GRPCWeb { // clients of gRPC have retry policies of their own
-		to.RetryPolicy = envoy.RetryUnsent()
+		to.RetryPolicy = inboundRetries(s.retries)
 	}
 	c := envoy.RouteConfiguration(cluster)
 	c.IgnorePortInHostMatching = false
@@ -245,6 +251,22 @@ func inboundRoutes(p proxy.InboundPort, cluster string) *routev3.RouteConfigurat
 	host.IncludeRequestAttemptCount = false
 	c.VirtualHosts = []*routev3.VirtualHost{host}
 	return c
+}
+
+// inboundRetries is the retry policy for requests to the application: by default for requests that Envoy could not send, because the application had
+// closed the connection. nil means no retries.
+func inboundRetries(rule *networking.HTTPRetry) *routev3.RetryPolicy {
+	p := envoy.RetryUnsent()
+	if rule == nil {
+		return p
+	}
+	if rule.Attempts <= 0 {
+		return nil
+	}
+	p.NumRetries = envoy.Uint(uint32(rule.Attempts))
+	envoy.SetRetryConditions(p, rule.RetryOn)
+	envoy.SetRetryBackoff(p, rule.Backoff)
+	return p
 }
 
 func asMap(list ...*listenerv3.Listener) Map {

@@ -193,6 +193,7 @@ type listenerInput struct {
 	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
 	detectionTimeout time.Duration
 	log              telemetry.Settings
+	capture          mesh.CapturePorts
 	filters          filters
 }
 
@@ -221,7 +222,7 @@ func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener
 	if !differs {
 		return nil, false
 	}
-	c.log = q.telemetry.Settings(r, k.Telemetry)
+	c.log, c.capture = q.telemetry.Settings(r, k.Telemetry), q.tables.CapturePorts(r)
 	c.filters = filters{added: q.added.Filters(r, k.Extensions)}
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
@@ -268,7 +269,7 @@ func (q *Queries) labelled(r *query.Reader, k AddressKey) ([]*resource.Resource,
 func (c listenerInput) listener() *listenerv3.Listener {
 	name, ip := c.name(c.at)
 	bound := c.plan.Bound
-	if !c.plan.InUse() || mesh.Reserved(c.at.Port, bound) && (bound || c.at.IP == "") {
+	if !c.plan.InUse() || c.capture.Reserved(c.at.Port, bound) && (bound || c.at.IP == "") {
 		return nil
 	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)

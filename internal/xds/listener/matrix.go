@@ -41,7 +41,7 @@ func (s inboundBuilder) entry(p proxy.InboundPort) entry {
 	}
 	options := s.http
 	options.GRPCWeb, options.First = p.Protocol == mesh.GRPCWeb, s.filters.http(p.Number)
-	in.http = append(s.filters.network(p.Number), envoy.HTTPWithRoutes("inbound_"+name, inboundRoutes(p, cluster), options))
+	in.http = append(s.filters.network(p.Number), envoy.HTTPWithRoutes("inbound_"+name, s.routes(p, cluster), options))
 	in.forward = s.forward(p.Number, cluster, s.tcpOptions(p))
 	return in
 }
@@ -53,7 +53,7 @@ func (s inboundBuilder) passthrough(port uint32) entry {
 	options.First = s.filters.http(port)
 	return entry{
 		port: port, mode: s.MTLS.At(port), protocol: mesh.Auto, name: envoy.VirtualInbound, httpName: "virtualInbound-catchall-http",
-		http:    append(s.filters.network(port), envoy.HTTPWithRoutes(cluster, inboundRoutes(proxy.InboundPort{}, cluster), options)),
+		http:    append(s.filters.network(port), envoy.HTTPWithRoutes(cluster, s.routes(proxy.InboundPort{}, cluster), options)),
 		forward: s.forward(port, cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout}),
 	}
 }
