@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules"
 	"github.com/pilotmesh/pilot/internal/api/rules/presence"
+	"github.com/pilotmesh/pilot/internal/api/rules/shape"
 )
 
 // Document is one document of a file, or one item of a List. It is not meant to be kept: it refers to the bytes of the file.
@@ -211,7 +212,7 @@ func (d Document) decode(root *document.Value) Document {
 
 // reading returns how the spec of the document is read.
 func (d Document) reading() document.Options {
-	return document.Options{NotZero: rules.NotZero, Written: presence.Check, Newer: d.served, JSON: d.served, Strict: d.Key.GuardsAccess()}
+	return document.Options{NotZero: shape.NotZero, Written: presence.Check, Newer: d.served, JSON: d.served, Strict: d.Key.GuardsAccess()}
 }
 
 // problems turns findings about one object into Problems.

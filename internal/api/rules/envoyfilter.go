@@ -32,7 +32,7 @@ func (c *checker) patch(p *document.Path, e *networking.EnvoyFilter_EnvoyConfigO
 	c.patchMatch(p.Field("match"), e)
 	change := p.Field("patch")
 	if e.GetPatch() == nil {
-		return // shapes reports it
+		return // package shape reports it
 	}
 	switch op := e.Patch.Operation; {
 	case op == networking.EnvoyFilter_Patch_INVALID:

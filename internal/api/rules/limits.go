@@ -1,9 +1,7 @@
 package rules
 
 import (
-	"math"
 	"strings"
-	"time"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -12,7 +10,6 @@ import (
 
 // Limits of Envoy. It rejects a whole resource for one value beyond, so all that belongs to the resource stays as it was.
 const (
-	maxTime            = time.Duration(math.MaxInt64/int64(time.Second)-1) * time.Second
 	maxServerName      = 255
 	maxCookieAttribute = 16384
 	maxPattern         = 16384 // of texts that Envoy compiles to a regular expression, whose size proxies limit

@@ -13,6 +13,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/shape"
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -21,7 +22,7 @@ import (
 func Mesh(m *meshconfig.MeshConfig) []document.Finding {
 	c := checker{namespace: m.RootNamespace}
 	c.mesh(m)
-	c.shapes(nil, m.ProtoReflect())
+	shape.Check(&c.Report, nil, m.ProtoReflect())
 	return c.Findings()
 }
 
@@ -91,14 +92,14 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 
 // listenPort checks a port that has a default, so that it is 0 only if that is written.
 func (c *checker) listenPort(p *document.Path, n int32) {
-	if n >= 0 { // no field may have a negative number: shapes refuses it
+	if n >= 0 { // no field may have a negative number: package shape refuses it
 		c.port(p, uint32(n))
 	}
 }
 
 // portOrZero checks a port that may be left out.
 func (c *checker) portOrZero(p *document.Path, n int32) {
-	if n > 0 { // no field may have a negative number: shapes refuses it
+	if n > 0 { // no field may have a negative number: package shape refuses it
 		c.rule(p, syntax.Port(uint32(n)))
 	}
 }

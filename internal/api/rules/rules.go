@@ -2,7 +2,7 @@
 // rules come from the documentation of Istio's API. Where existing meshes commonly violate a rule without harm, the package
 // warns instead of refusing the object.
 //
-// The rules are in four groups: package syntax checks single texts, shapes.go checks single fields wherever their message occurs,
+// The rules are in four groups: package syntax checks single texts, package shape checks single fields wherever their message occurs,
 // package presence checks fields that are written without content, and one file per kind checks how fields depend on each other.
 //
 // The package is pure: it has no goroutines, reads no files and no clock.
@@ -15,6 +15,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/shape"
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
@@ -71,7 +72,7 @@ func checkSpec(spec proto.Message, about About, ofKind func(c *checker, at *docu
 	at := (*document.Path)(nil).Field("spec")
 	c.dryRun(spec, about.DryRun)
 	ofKind(&c, at)
-	c.shapes(at, spec.ProtoReflect())
+	shape.Check(&c.Report, at, spec.ProtoReflect())
 	return c.Findings()
 }
 

@@ -159,7 +159,9 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 		if l.CaptureMode == networking.CaptureMode_IPTABLES {
 			c.fail(p.Field("captureMode"), "traffic to a socket is not captured; use NONE")
 		}
-		c.rule(p.Field("bind"), syntax.Unix(l.Bind))
+		if protocol, _ := mesh.ParseProtocol(l.Port.Protocol); c.rule(p.Field("bind"), syntax.Unix(l.Bind)) && !protocol.IsHTTP() && protocol != mesh.Auto {
+			c.warn(p.Field("bind"), "has no effect: sidecars take HTTP at sockets, and no other protocol; write HTTP, HTTP2 or GRPC")
+		}
 	default:
 		c.port(p.Field("port").Field("number"), l.Port.Number)
 		if l.Bind != "" && !syntax.IsIP(l.Bind) {

@@ -1,4 +1,9 @@
-package rules
+// Package shape checks single fields of objects, wherever their message occurs: ranges of numbers and durations, lengths, required fields, labels.
+// It knows fields by their descriptors, so that a new kind with known messages needs no rules of its own. Rules about several fields of a kind are in
+// package rules.
+//
+// The package has no state and starts no goroutines.
+package shape
 
 import (
 	"cmp"
@@ -40,6 +45,9 @@ const (
 	length2048           // bytes of a string
 	length65536          // bytes of a string
 )
+
+// maxTime is the longest duration that Envoy takes.
+const maxTime = time.Duration(math.MaxInt64/int64(time.Second)-1) * time.Second
 
 const networkingPackage = "istio.networking.v1alpha3."
 
@@ -145,15 +153,31 @@ func NotZero(f protoreflect.FieldDescriptor) string {
 	return ""
 }
 
-// shapes applies the rules to all fields that are set in a message, in order.
-func (c *checker) shapes(p *document.Path, m protoreflect.Message) {
-	c.selector(p, m)
+// Check adds findings about the fields that are set in a message, in order, and about required ones that are not. p is the place of the message.
+func Check(r *document.Report, p *document.Path, m protoreflect.Message) { walk{r}.message(p, m) }
+
+// walk checks the fields of one object.
+type walk struct{ *document.Report }
+
+func (w walk) fail(p *document.Path, format string, args ...any) { w.Fail(0, p, format, args...) }
+func (w walk) warn(p *document.Path, format string, args ...any) { w.Warn(0, p, format, args...) }
+
+// rule adds an error if a check function returned a reason. It returns whether there was no reason.
+func (w walk) rule(p *document.Path, reason string) bool {
+	if reason != "" {
+		w.fail(p, "%s", reason)
+	}
+	return reason == ""
+}
+
+func (w walk) message(p *document.Path, m protoreflect.Message) {
+	w.selector(p, m)
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if !m.Has(f) {
 			if isRequired(f) {
-				c.fail(p.Field(f.JSONName()), "is needed")
+				w.fail(p.Field(f.JSONName()), "is needed")
 			}
 			continue
 		}
@@ -161,16 +185,16 @@ func (c *checker) shapes(p *document.Path, m protoreflect.Message) {
 		rule := shapeOf(f)
 		switch v := m.Get(f); {
 		case f.IsMap():
-			c.mapShapes(at, v.Map(), f, rule)
+			w.mapShapes(at, v.Map(), f, rule)
 		case f.IsList():
-			c.listShapes(at, v.List(), f, rule)
+			w.listShapes(at, v.List(), f, rule)
 		default:
-			c.shape(at, v, f, rule)
+			w.shape(at, v, f, rule)
 		}
 	}
 }
 
-func (c *checker) listShapes(p *document.Path, l protoreflect.List, f protoreflect.FieldDescriptor, rule shape) {
+func (w walk) listShapes(p *document.Path, l protoreflect.List, f protoreflect.FieldDescriptor, rule shape) {
 	limit := 0
 	switch rule {
 	case atMost256, length64:
@@ -179,10 +203,10 @@ func (c *checker) listShapes(p *document.Path, l protoreflect.List, f protorefle
 		limit = 4096
 	}
 	if limit > 0 && l.Len() > limit {
-		c.fail(p, "has %d entries, the limit is %d; split the object", l.Len(), limit)
+		w.fail(p, "has %d entries, the limit is %d; split the object", l.Len(), limit)
 	}
 	for i := range l.Len() {
-		c.shape(p.At(i), l.Get(i), f, rule)
+		w.shape(p.At(i), l.Get(i), f, rule)
 	}
 }
 
@@ -199,9 +223,9 @@ func mapLimit(f protoreflect.FieldDescriptor, rule shape) int {
 	return math.MaxInt
 }
 
-func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect.FieldDescriptor, rule shape) {
+func (w walk) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect.FieldDescriptor, rule shape) {
 	if limit := mapLimit(f, rule); m.Len() > limit {
-		c.fail(p, "has %d entries, the limit is %d", m.Len(), limit)
+		w.fail(p, "has %d entries, the limit is %d", m.Len(), limit)
 	}
 	keys := make([]protoreflect.MapKey, 0, m.Len())
 	for k := range m.Range {
@@ -213,104 +237,104 @@ func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect
 		at, v := p.Key(key), m.Get(k)
 		switch rule {
 		case selectorSet:
-			c.selectedLabel(at, key, v.String())
+			w.selectedLabel(at, key, v.String())
 		case labelSet:
-			c.rule(at, syntax.WorkloadLabel(key, v.String()))
+			w.rule(at, syntax.WorkloadLabel(key, v.String()))
 		case subsetLabels:
 			if n := len(v.String()); n > syntax.MaxLabel && syntax.WorkloadLabel(key, v.String()[n-syntax.MaxLabel:]) == "" {
-				c.warn(at, "selects nothing: the value of a label has %d characters at most", syntax.MaxLabel)
+				w.warn(at, "selects nothing: the value of a label has %d characters at most", syntax.MaxLabel)
 				continue
 			}
-			c.rule(at, syntax.WorkloadLabel(key, v.String()))
+			w.rule(at, syntax.WorkloadLabel(key, v.String()))
 		case portMap:
 			switch {
 			case len(key) == syntax.MaxLabel: // the schema has the limit one lower than names have
-				c.fail(at, "%s has %d characters, the limit is %d", document.Quote(key), len(key), syntax.MaxLabel-1)
-			case c.rule(at, syntax.Name(key)):
-				c.port(at, uint32(v.Uint()))
+				w.fail(at, "%s has %d characters, the limit is %d", document.Quote(key), len(key), syntax.MaxLabel-1)
+			case w.rule(at, syntax.Name(key)):
+				w.rule(at, syntax.Port(uint32(v.Uint())))
 			}
 		case length2048:
-			c.shape(at, v, f.MapValue(), rule)
+			w.shape(at, v, f.MapValue(), rule)
 		default:
-			c.shape(at, v, f.MapValue(), anyShape)
+			w.shape(at, v, f.MapValue(), anyShape)
 		}
 	}
 }
 
 // selectedLabel checks a label that workloads are selected by.
-func (c *checker) selectedLabel(p *document.Path, key, text string) {
+func (w walk) selectedLabel(p *document.Path, key, text string) {
 	switch {
 	case strings.Contains(key+text, "*"):
-		c.fail(p, "labels are selected by exact value, without wildcards")
+		w.fail(p, "labels are selected by exact value, without wildcards")
 	case key == "":
-		c.fail(p, "a label needs a key")
+		w.fail(p, "a label needs a key")
 	case len(text) > syntax.MaxLabel:
-		c.fail(p, "the value has %d characters, the limit is %d", len(text), syntax.MaxLabel)
+		w.fail(p, "the value has %d characters, the limit is %d", len(text), syntax.MaxLabel)
 	default:
 		if reason := syntax.WorkloadLabel(key, text); reason != "" {
-			c.warn(p, "selects nothing: %s", reason)
+			w.warn(p, "selects nothing: %s", reason)
 		}
 	}
 }
 
 // selector warns of a selector that selects everything, because it has no labels.
-func (c *checker) selector(p *document.Path, m protoreflect.Message) {
+func (w walk) selector(p *document.Path, m protoreflect.Message) {
 	name := m.Descriptor().FullName()
 	if name != networkingPackage+"WorkloadSelector" && name != "istio.type.v1beta1.WorkloadSelector" {
 		return
 	}
 	if m.Get(m.Descriptor().Fields().Get(0)).Map().Len() == 0 {
-		c.warn(p, "has no labels, so it selects every workload; remove it if that is meant")
+		w.warn(p, "has no labels, so it selects every workload; remove it if that is meant")
 	}
 }
 
 // shape checks one value and everything in it.
-func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.FieldDescriptor, rule shape) {
+func (w walk) shape(p *document.Path, v protoreflect.Value, f protoreflect.FieldDescriptor, rule shape) {
 	switch rule {
 	case positiveTime, aboveZero, anyTime, positiveMillis, anyMillis:
-		c.timeShape(p, v.Message(), rule)
+		w.timeShape(p, v.Message(), rule)
 		return
 	case portNumber:
-		c.port(p, uint32(v.Uint()))
+		w.rule(p, syntax.Port(uint32(v.Uint())))
 		return
 	case percentage:
 		if n := numeric(v); n < 0 || n > 100 {
-			c.fail(p, "must be from 0 to 100, not %v", n)
+			w.fail(p, "must be from 0 to 100, not %v", n)
 		}
 		return
 	case positive:
 		if n := numeric(v); n <= 0 {
-			c.fail(p, "must be above 0, not %v", n)
+			w.fail(p, "must be above 0, not %v", n)
 		}
 		return
 	case statusCode:
 		if n := numeric(v); n < 100 || n > 599 {
-			c.fail(p, "must be an HTTP status from 100 to 599, not %v", n)
+			w.fail(p, "must be an HTTP status from 100 to 599, not %v", n)
 		}
 		return
 	case length64, length253, length256, length2048, length65536:
 		limit := map[shape]int{length64: 64, length253: 253, length256: 256, length2048: 2048, length65536: 65536}[rule]
 		if n := len(v.String()); n > limit {
-			c.fail(p, "has %d characters, the limit is %d", n, limit)
+			w.fail(p, "has %d characters, the limit is %d", n, limit)
 		}
 		return
 	}
 	switch f.Kind() {
 	case protoreflect.MessageKind:
 		if f.FullName() == "istio.networking.v1beta1.ProxyConfig.concurrency" && numeric(v) < 0 {
-			c.fail(p, "must not be negative, but is %v; 0 stands for all cores", numeric(v))
+			w.fail(p, "must not be negative, but is %v; 0 stands for all cores", numeric(v))
 		}
 		if f.Message().ParentFile().Package() != "google.protobuf" {
-			c.shapes(p, v.Message())
+			w.message(p, v.Message())
 		}
 	case protoreflect.Int32Kind, protoreflect.Int64Kind:
 		if v.Int() < 0 && !mayBeNegative(f) {
-			c.fail(p, "must not be negative, but is %d", v.Int())
+			w.fail(p, "must not be negative, but is %d", v.Int())
 		}
 	}
 }
 
-func (c *checker) timeShape(p *document.Path, m protoreflect.Message, rule shape) {
+func (w walk) timeShape(p *document.Path, m protoreflect.Message, rule shape) {
 	t, ok := m.Interface().(*durationpb.Duration)
 	if !ok {
 		return
@@ -318,15 +342,15 @@ func (c *checker) timeShape(p *document.Path, m protoreflect.Message, rule shape
 	d := t.AsDuration()
 	switch {
 	case (rule == positiveTime || rule == positiveMillis) && d < time.Millisecond:
-		c.fail(p, "must be 1ms at least, not %v; remove it for the default", d)
+		w.fail(p, "must be 1ms at least, not %v; remove it for the default", d)
 	case d < 0:
-		c.fail(p, "must not be negative, but is %v", d)
+		w.fail(p, "must not be negative, but is %v", d)
 	case d > maxTime:
-		c.fail(p, "Envoy takes %ds at most, and this is %v; shorten it", maxTime/time.Second, d)
+		w.fail(p, "Envoy takes %ds at most, and this is %v; shorten it", maxTime/time.Second, d)
 	case (rule == positiveMillis || rule == anyMillis) && d%time.Millisecond != 0:
-		c.fail(p, "must be whole milliseconds, not %v", d)
+		w.fail(p, "must be whole milliseconds, not %v", d)
 	case rule == aboveZero && d == 0:
-		c.fail(p, "must be above 0")
+		w.fail(p, "must be above 0")
 	}
 }
 
