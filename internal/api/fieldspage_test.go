@@ -124,7 +124,6 @@ var remarks = map[string]struct {
 	"server":     {"for connections of a sidecar to its application", false},
 	"gateway":    {"at gateways only", true},
 	"selected":   {"in an object with a `workloadSelector`, and at gateways", true},
-	"ip":         {"only IP addresses", true},
 	"targetKind": {"only the kind Gateway", true},
 }
 

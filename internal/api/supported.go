@@ -289,7 +289,7 @@ clientTLS
 Sidecar
 	workloadSelector.labels
 	egress.port               sidecarPort
-	egress.bind               ip
+	egress.bind
 	egress.captureMode
 	egress.hosts
 	ingress.port              sidecarPort

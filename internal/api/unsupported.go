@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -226,10 +225,6 @@ func (w *fieldWalk) value(p *document.Path, v protoreflect.Value, d protoreflect
 		}
 	}
 	switch values {
-	case "ip":
-		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
-			w.warn(p, "%s: only IP addresses are supported yet: ignored", document.Quote(text))
-		}
 	case "targetKind":
 		if text != "Gateway" {
 			w.warn(p, "%s: only a Gateway is supported as target yet: ignored", text)

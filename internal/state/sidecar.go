@@ -69,11 +69,14 @@ type Egress struct {
 	// Protocol is the protocol of the listener if Declared is true. Otherwise the ports of the services decide the protocol.
 	Protocol mesh.Protocol
 	Declared bool
-	// IP is the address of the listener; empty for the addresses of its services. Bound is true if the listener has a socket there.
+	// IP is the address of the listener, or a "unix://" path; empty for the addresses of its services. Bound is true if the listener has a socket there.
 	IP                string
 	Bound             bool
 	Imports, Excludes []Import
 }
+
+// IsUnix reports whether the listener is at a Unix domain socket.
+func (e Egress) IsUnix() bool { return strings.HasPrefix(e.IP, "unix://") }
 
 // Equal reports whether the two are the same.
 func (e Egress) Equal(o Egress) bool {
@@ -125,13 +128,13 @@ func (s *Sidecar) Limits(port uint32) *networking.ConnectionPoolSettings {
 func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
 	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash, Plain: true, Pool: spec.InboundConnectionPool}
 	for _, e := range spec.Egress {
-		if strings.HasPrefix(e.Bind, "unix://") {
-			continue // not supported; api.Unsupported warns of it
-		}
 		l := t.egress(o, e)
+		if l.IsUnix() && l.Protocol != mesh.HTTPProxy {
+			continue // a rule warns of it
+		}
 		s.Egress = append(s.Egress, l)
 		s.Imports = append(s.Imports, l.Imports...)
-		s.Plain = s.Plain && l.Port == 0
+		s.Plain = s.Plain && l.Port == 0 && !l.IsUnix()
 	}
 	if len(s.Egress) == 1 {
 		s.Excludes = s.Egress[0].Excludes
@@ -161,7 +164,15 @@ func (t *Tables) egress(o *api.Object, e *networking.IstioEgressListener) Egress
 	l := Egress{Port: e.GetPort().GetNumber(), IP: e.Bind, Bound: e.CaptureMode == networking.CaptureMode_NONE}
 	l.Protocol, _ = mesh.ParseProtocol(e.GetPort().GetProtocol())
 	l.Declared = l.Protocol != mesh.Auto
-	if l.Bound && l.IP == "" {
+	switch {
+	case e.Port == nil:
+		l.IP = "" // it has no effect there
+	case l.IsUnix():
+		l.Bound = true
+		if l.Protocol.IsHTTP() || !l.Declared {
+			l.Protocol = mesh.HTTPProxy // requests at a socket name their host, and its port if it is not 80
+		}
+	case l.Bound && l.IP == "":
 		l.IP = mesh.Loopback
 	}
 	for _, h := range e.Hosts {

@@ -15,7 +15,7 @@ type HTTPProxy struct {
 	Number int
 	// Port is the port of the listener.
 	Port uint32
-	// IP is the address of the listener. If it is empty, the listener is at any address, or at the loopback address where
+	// IP is the address of the listener, or a "unix://" path. If it is empty, the listener is at any address, or at the loopback address where
 	// traffic is not redirected. Bound says that it has a socket of its own.
 	IP    string
 	Bound bool

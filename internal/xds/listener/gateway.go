@@ -167,8 +167,8 @@ func (b gatewayBuilder) free(names []string) (list []string) {
 
 // socket returns the listener without filter chains.
 func (b gatewayBuilder) socket() *listenerv3.Listener {
-	if path, ok := strings.CutPrefix(b.at.Bind, "unix://"); ok {
-		return &listenerv3.Listener{Name: b.at.Bind, Address: envoy.Pipe(path), TrafficDirection: envoy.Outbound}
+	if l, ok := atSocket(b.at.Bind); ok {
+		return l
 	}
 	ip := b.at.Bind
 	if ip == "" {
@@ -182,6 +182,12 @@ func (b gatewayBuilder) socket() *listenerv3.Listener {
 		envoy.AddFamily(l)
 	}
 	return l
+}
+
+// atSocket returns a listener at a Unix domain socket, which has the name of its address; false if bind is no such address.
+func atSocket(bind string) (*listenerv3.Listener, bool) {
+	path, ok := strings.CutPrefix(bind, "unix://")
+	return &listenerv3.Listener{Name: bind, Address: envoy.Pipe(path), TrafficDirection: envoy.Outbound}, ok
 }
 
 // chains are the filter chains of a server.

@@ -28,7 +28,12 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 			at.IP = envoy.LoopbackOf(k.Families)
 		}
 		name, ip := k.name(at)
-		l := envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
+		l, isUnix := atSocket(p.IP)
+		if isUnix {
+			name = l.Name
+		} else {
+			l = envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
+		}
 		options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
 		options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6 // Envoy may have to resolve the host of any request
 		added := filters{added: q.added.Filters(r, k.Extensions)}
