@@ -64,15 +64,9 @@ func newHost(t *testing.T) *host {
 	} else {
 		n.Close()
 	}
-	root, err := repo.Root()
 	h := &host{T: t, dir: t.TempDir(), pods: map[string]*corev1.Pod{}}
-	h.must(err)
 	h.program = filepath.Join(h.dir, "pilot-cni")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", h.program, "./cmd/pilot-cni")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the plugin: %v\n%s", err, out)
-	}
+	var err error
 	var list []*corev1.Pod
 	h.must(yaml.UnmarshalStrict([]byte(pods), &list))
 	for _, p := range list {
@@ -81,6 +75,18 @@ func newHost(t *testing.T) *host {
 	h.rules, err = node.NewRules(slog.New(slog.DiscardHandler), "/proc/self/ns/net")
 	h.must(err)
 	return h
+}
+
+// build builds the plugin.
+func (h *host) build() {
+	h.Helper()
+	root, err := repo.Root()
+	h.must(err)
+	build := exec.CommandContext(h.Context(), "go", "build", "-o", h.program, "./cmd/pilot-cni")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		h.Fatalf("building the plugin: %v\n%s", err, out)
+	}
 }
 
 func (h *host) must(err error) {
@@ -119,7 +125,7 @@ func (h *host) network(addresses ...string) netns.Namespace {
 	h.must(err)
 	h.Cleanup(n.Close)
 	n.Do(-1, -1, func() {
-		commands := [][]string{{"link", "set", "lo", "up"}, {"link", "add", "eth0", "type", "dummy"}, {"link", "set", "eth0", "up"}}
+		commands := [][]string{{"link", "set", "lo", "up"}, {"link", "add", "eth0", "type", "veth", "peer", "name", "other0"}, {"link", "set", "eth0", "up"}}
 		for _, a := range addresses {
 			commands = append(commands, []string{"addr", "add", a, "dev", "eth0"})
 		}
@@ -167,6 +173,13 @@ func (h *host) captured(n netns.Namespace) bool {
 // TestPlugin runs the plugin's program as a runtime does.
 func TestPlugin(t *testing.T) {
 	h := newHost(t)
+	h.build()
+	h.answers(t)
+	h.failures(t)
+}
+
+// answers is the table of pods, with an agent and without.
+func (h *host) answers(t *testing.T) {
 	stop := h.agent()
 	for _, c := range []struct {
 		name, pod string
@@ -210,9 +223,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// TestFailures: a capture that fails lets the pod's creation fail, and the message names pod, cause and remedy.
-func TestFailures(t *testing.T) {
-	h := newHost(t)
+// failures: a capture that fails lets the pod's creation fail, and the message names pod, cause and remedy.
+func (h *host) failures(t *testing.T) {
 	defer h.agent()()
 	for name, c := range map[string]struct {
 		pod  string
