@@ -7,18 +7,18 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	apps "k8s.io/client-go/kubernetes/typed/apps/v1"
 )
 
 // deleted reports whether the DaemonSet that runs this command is being deleted, unlike at an upgrade, or when a node is drained. An account that
 // may not ask any more has been deleted together with the DaemonSet.
-func deleted(ctx context.Context, client kubernetes.Interface, namespace, name string, log *slog.Logger) bool {
+func deleted(ctx context.Context, client apps.AppsV1Interface, namespace, name string, log *slog.Logger) bool {
 	if name == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	d, err := client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	d, err := client.DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return true

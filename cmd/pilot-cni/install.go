@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
+	apps "k8s.io/client-go/kubernetes/typed/apps/v1"
+	core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pilotmesh/pilot/internal/cni/chain"
@@ -118,14 +119,20 @@ func (o *options) logger(w io.Writer) (*slog.Logger, error) {
 	return log, logging.Of(log).Set(o.levels)
 }
 
-func (o *options) client() (kubernetes.Interface, error) {
+// clients returns clients of two groups: the program is also the plugin, and starts for each pod, so that it does not have the clients of all groups.
+func (o *options) clients() (core.CoreV1Interface, apps.AppsV1Interface, error) {
 	// Without a file, the credentials of the pod, whose token is read again when it changes.
 	c, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("the API server: %w; run this command in a pod, or name a file with --kubeconfig", err)
+		return nil, nil, fmt.Errorf("the API server: %w; run this command in a pod, or name a file with --kubeconfig", err)
 	}
-	c.UserAgent = "pilot-cni"
-	return kubernetes.NewForConfig(c)
+	c.UserAgent = plugin.Type
+	pods, err := core.NewForConfig(c)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the API server: %w", err)
+	}
+	daemonSets, err := apps.NewForConfig(c)
+	return pods, daemonSets, err
 }
 
 func (o *options) installer(log *slog.Logger) (*chain.Installer, error) {
@@ -141,7 +148,7 @@ func (o *options) installer(log *slog.Logger) (*chain.Installer, error) {
 
 // wire makes the parts of the node agent, and runs them.
 func (o *options) wire(ctx context.Context, log *slog.Logger) error {
-	client, err := o.client()
+	client, daemonSets, err := o.clients()
 	if err != nil {
 		return err
 	}
@@ -177,7 +184,7 @@ func (o *options) wire(ctx context.Context, log *slog.Logger) error {
 	// It is stopped first: when the socket is gone, the plugin may be, too.
 	g.Add(run.Actor{Name: "installer", Run: func(ctx context.Context) error {
 		err := installer.Run(ctx)
-		if deleted(context.WithoutCancel(ctx), client, o.namespace, o.daemonSet, log) {
+		if deleted(context.WithoutCancel(ctx), daemonSets, o.namespace, o.daemonSet, log) {
 			return errors.Join(err, installer.Remove())
 		}
 		return err

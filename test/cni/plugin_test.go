@@ -138,7 +138,7 @@ func (h *host) network(addresses ...string) netns.Namespace {
 	return n
 }
 
-// call runs the plugin for a pod, and returns its exit code and what it wrote.
+// call runs the plugin for a pod, and returns its exit code and its output.
 func (h *host) call(command, pod, netnsPath string) (code int, stdout, stderr string) {
 	h.Helper()
 	namespace, name, _ := strings.Cut(pod, "/")
@@ -188,7 +188,7 @@ func (h *host) answers(t *testing.T) {
 	}{
 		{"a pod of the mesh", "shop/web", true, ""},
 		{"a pod outside the mesh", "shop/other", false, ""},
-		{"a pod that the API server does not tell", "shop/unknown", false, "pod shop/unknown: the node agent has not decided"},
+		{"a pod that the agent cannot read", "shop/unknown", false, "pod shop/unknown: the node agent has not decided"},
 		{"a pod of an excluded namespace", "kube-system/web", false, ""},
 	} {
 		n := h.network("10.10.0.2/24")
@@ -247,7 +247,7 @@ func (h *host) failures(t *testing.T) {
 	}
 }
 
-// TestHost: whoever asks, the host is not captured, nor is a file a network namespace.
+// TestHost: the agent refuses the network namespace of the host, and files of other kinds.
 func TestHost(t *testing.T) {
 	h := newHost(t)
 	for path, want := range map[string]string{"/proc/self/ns/net": "that of the host or of the node agent", "/proc/self/ns/uts": "it is no network namespace", "/dev/null": "it is no network namespace"} {

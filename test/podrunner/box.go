@@ -72,7 +72,7 @@ func (w *worker) attach(object *v1.Pod, box *sandbox.Pod) error {
 	return w.node.options.CNI.Add(ctx, w.attachment(object, box))
 }
 
-// detach lets CNI plugins know that a pod ends. Its error is a remark: the network is removed in any case.
+// detach calls CNI plugins at the end of a pod. A failure is only logged, because the network is removed in any case.
 func (w *worker) detach(object *v1.Pod, box *sandbox.Pod) {
 	if object.Spec.HostNetwork {
 		return

@@ -2,8 +2,8 @@
 //
 // Insert and Remove are pure functions on the content of configuration files. Installer applies them to the folders of a host.
 //
-// Invariants: files are written whole or not at all. What other plugins have in a configuration stays as it is. A file with the wanted content is
-// not written. The package starts no goroutines; Installer.Run watches the folder with those of package filewatch.
+// Invariants: files are written whole or not at all. Entries of other plugins stay as they are. A file with the wanted content is not
+// written. The package starts no goroutines; package filewatch has one while Installer.Run runs.
 package chain
 
 import (

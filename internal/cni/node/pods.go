@@ -8,8 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/pilotmesh/pilot/internal/cni/wire"
@@ -20,16 +19,14 @@ const resync = time.Minute
 
 // Pods are the pods of one node.
 type Pods struct {
-	client   kubernetes.Interface
+	client   core.CoreV1Interface
 	informer cache.SharedIndexInformer
 }
 
 // NewPods returns the pods of a node. Run must run, or each question goes to the API server.
-func NewPods(client kubernetes.Interface, node string) (*Pods, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
-	}))
-	p := &Pods{client: client, informer: factory.Core().V1().Pods().Informer()}
+func NewPods(client core.CoreV1Interface, node string) (*Pods, error) {
+	list := cache.NewListWatchFromClient(client.RESTClient(), "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
+	p := &Pods{client: client, informer: cache.NewSharedIndexInformer(list, &corev1.Pod{}, resync, cache.Indexers{})}
 	err := p.informer.SetTransform(func(object any) (any, error) {
 		if pod, ok := object.(*corev1.Pod); ok {
 			pod.ManagedFields = nil
@@ -39,7 +36,7 @@ func NewPods(client kubernetes.Interface, node string) (*Pods, error) {
 	return p, err
 }
 
-// Observe calls f for each pod that is there, appears or changes. It must be called before Run.
+// Observe calls f for each present pod, and for each one that appears or changes. It must be called before Run.
 func (p *Pods) Observe(f func(*corev1.Pod)) error {
 	seen := func(object any) {
 		if pod, ok := object.(*corev1.Pod); ok {
@@ -75,7 +72,7 @@ func (p *Pods) Find(ctx context.Context, r wire.Request) (*corev1.Pod, error) {
 	if pod := p.Get(r.Namespace, r.Name); pod != nil && r.UID != "" && string(pod.UID) == r.UID {
 		return pod, nil
 	}
-	pod, err := p.client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	pod, err := p.client.Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("the API server has not returned the pod: %w", err)
 	}

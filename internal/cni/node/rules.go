@@ -1,7 +1,7 @@
 // Package node is the part of the CNI plugin that stays: the node agent, which decides about pods and installs the rules that capture their traffic.
 //
 // Server answers the plugin (package wire). Pods knows the pods of the node, by a watch and by questions to the API server. Rules installs and checks
-// rules in the network namespace of a pod, and refuses those of the agent and of the host.
+// rules in the network namespace of a pod, and refuses the namespaces of the agent and of the host.
 //
 // Goroutines: one per request of the plugin, and the watch. Serve and Run wait for them.
 package node

@@ -2,7 +2,7 @@
 //
 // Such a pod does not start, because its container istio-validation fails with an exit code of its own. The controller hears of each change of
 // a pod of the node, and either installs the rules, so that the container's next attempt succeeds, or deletes the pod, so that its controller makes
-// another one, or labels it for the operator. An Event of the pod reports what it did.
+// another one, or labels it for the operator. An Event of the pod reports the repair.
 //
 // Goroutines: none of its own. Run works on one pod at a time.
 package repair
@@ -19,7 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/pilotmesh/pilot/internal/cni/node"
@@ -50,7 +50,7 @@ type Settings struct {
 
 // Controller repairs pods.
 type Controller struct {
-	client kubernetes.Interface
+	client core.CoreV1Interface
 	pods   *node.Pods
 	rules  *node.Rules
 	s      Settings
@@ -59,7 +59,7 @@ type Controller struct {
 }
 
 // New returns a controller for the pods of a node.
-func New(client kubernetes.Interface, pods *node.Pods, rules *node.Rules, s Settings, log *slog.Logger) *Controller {
+func New(client core.CoreV1Interface, pods *node.Pods, rules *node.Rules, s Settings, log *slog.Logger) *Controller {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](200*time.Millisecond, 30*time.Second)
 	return &Controller{client: client, pods: pods, rules: rules, s: s, log: log, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
@@ -124,7 +124,7 @@ func (c *Controller) one(ctx context.Context, name types.NamespacedName) error {
 		return c.repair(ctx, pod)
 	case Delete:
 		uid := pod.UID
-		err := c.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		err := c.client.Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another pod has its name
 			return nil
 		}
@@ -167,7 +167,7 @@ func (c *Controller) label(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (c *Controller) report(ctx context.Context, pod *corev1.Pod, kind, reason, 
 		message = message[:longest]
 	}
 	now := metav1.NewTime(time.Now())
-	_, err := c.client.CoreV1().Events(pod.Namespace).Create(ctx, &corev1.Event{
+	_, err := c.client.Events(pod.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: pod.Name + ".", Namespace: pod.Namespace},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
 		Type:           kind, Reason: reason, Message: message, Source: corev1.EventSource{Component: c.s.Source, Host: c.s.Node},

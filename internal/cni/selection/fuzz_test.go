@@ -8,7 +8,7 @@ import (
 
 var addresses = []netip.Addr{netip.MustParseAddr("10.1.1.1")}
 
-// FuzzFlags: whatever a pod has as arguments, the plugin works in the network namespace that it chose, and does what it chose to do.
+// FuzzFlags: for any arguments of a pod, the plugin installs rules in the network namespace of its choice.
 func FuzzFlags(f *testing.F) {
 	f.Add("istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -x  -b * -d 15090,15021 --run-validation --skip-rule-apply", "ISTIO_META_DNS_CAPTURE=true")
 	f.Add("istio-iptables --network-namespace=/x -n", "NETWORK_NAMESPACE=/y")

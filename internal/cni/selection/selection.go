@@ -1,11 +1,11 @@
 // Package selection decides which pods the CNI plugin captures, and how.
 //
-// A captured pod was injected, and has the container istio-validation: its arguments are those of `pilot-agent istio-iptables`, and the plugin
+// A captured pod was injected, and has the container istio-validation: its arguments are a command line of `pilot-agent istio-iptables`, and the plugin
 // installs the rules that they describe. The same container keeps the pod from starting where the rules are missing. That is why a pod without
 // this container is never captured, and why a plugin that cannot decide may let any pod pass.
 //
-// Arguments come from whoever may create pods. Only flags that describe rules count; those that choose a network namespace, or what the command
-// does, are the plugin's. The package reads pods, and starts no goroutines.
+// Any user who creates pods writes their arguments. Only flags that describe rules count. The plugin sets the flags about the network namespace
+// and about the job of the command. The package reads pods, and starts no goroutines.
 package selection
 
 import (

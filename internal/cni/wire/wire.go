@@ -151,7 +151,7 @@ func Receive(c *net.UnixConn) (r Request, netns *os.File, err error) {
 	return r, netns, nil
 }
 
-// fromRoot checks who is at the other end.
+// fromRoot checks the user of the other process.
 func fromRoot(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -87,12 +87,29 @@ func (u *user) ask(from, to string) string {
 	return out
 }
 
+// plugin puts the chart of the plugin on the cluster, and returns the function that removes it.
+func (u *user) plugin(conf, bin, socket string) (remove func()) {
+	u.Helper()
+	chart, code := u.free("manifest", "--chart", "pilot-cni", "--set", "image=pilot.test/pilot-cni:v1", "--set", "cniConfDir="+conf, "--set", "cniBinDir="+bin,
+		"--set", "runDir="+socket, "--set", "nodeSelector.plugins=yes")
+	if code != 0 {
+		u.Fatal(chart)
+	}
+	file := filepath.Join(u.TempDir(), "pilot-cni.yaml")
+	u.must(os.WriteFile(file, []byte(chart), 0o600))
+	remove = func() { u.kubectl("delete", "-f", file, "--ignore-not-found") }
+	u.Cleanup(remove)
+	u.kubectl("apply", "-f", file)
+	u.kubectl("rollout", "status", "daemonset/istio-cni-node", "-n", "istio-system", "--timeout", patience.String())
+	return remove
+}
+
 // TestPlugin: in a namespace that forbids NET_ADMIN, a pod that started before the plugin is repaired, a new one is captured when it starts, and they
 // speak mutual TLS; a pod outside the mesh is not touched; and the plugin goes away with its DaemonSet.
 func TestPlugin(t *testing.T) {
 	u := on(t)
-	u.namespace("walled", "pod-security.kubernetes.io/enforce=baseline")
 	conf, bin, socket := u.withPlugins()
+	u.namespace("walled", "pod-security.kubernetes.io/enforce=baseline", "istio-injection=enabled")
 	u.done("install", "-f", u.values, "--set", "cni.enabled=true")
 	t.Cleanup(func() { u.run("uninstall", "--crds") })
 	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
@@ -102,23 +119,13 @@ func TestPlugin(t *testing.T) {
 	u.until("a validation that fails", func() bool {
 		return strings.Contains(u.kubectl("get", "pod/early", "-n", "walled", "-o", "jsonpath={.status.initContainerStatuses[0]}"), `"exitCode":126`)
 	})
-	chart := u.done("manifest", "--chart", "pilot-cni", "--set", "image=pilot.test/pilot-cni:v1", "--set", "cniConfDir="+conf, "--set", "cniBinDir="+bin, "--set", "runDir="+socket,
-		"--set", "nodeSelector.plugins=yes")
-	u.apply(chart)
-	u.kubectl("rollout", "status", "daemonset/istio-cni-node", "-n", "istio-system", "--timeout", patience.String())
+	remove := u.plugin(conf, bin, socket)
 	u.apply(fmt.Sprintf(podManifest, "late", true))
 	u.apply(fmt.Sprintf(podManifest, "outside", false))
 	for _, name := range []string{"late", "outside", "early"} {
 		u.ready(name)
 	}
-
-	events := u.kubectl("get", "events", "-n", "walled", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
-	if !strings.Contains(events, "CaptureRepair early") || strings.Contains(events, "CaptureRepair late") {
-		t.Errorf("the events of repairs:\n%s", events)
-	}
-	if n := u.kubectl("get", "pod/late", "-n", "walled", "-o", "jsonpath={.status.initContainerStatuses[0].restartCount}"); n != "0" {
-		t.Errorf("the pod late was not captured when it started: its validation has been started again %s times", n)
-	}
+	u.repaired()
 	for _, way := range [][2]string{{"late", "early"}, {"early", "late"}} {
 		if answer := u.ask(way[0], way[1]); !strings.Contains(answer, "spiffe://cluster.local/ns/walled/") {
 			t.Errorf("%s to %s: no client certificate of the mesh:\n%s", way[0], way[1], answer)
@@ -130,12 +137,26 @@ func TestPlugin(t *testing.T) {
 	if answer := u.ask("outside", "outside"); !strings.Contains(answer, `"host":"outside.walled"`) {
 		t.Errorf("the pod outside the mesh does not reach itself:\n%s", answer)
 	}
+	if out, _ := u.run("check"); strings.Contains(out, "NET_ADMIN") {
+		t.Error("pilotctl check warns about NET_ADMIN, which no pod has")
+	}
 
-	u.kubectl("delete", "daemonset/istio-cni-node", "-n", "istio-system")
+	remove()
 	u.until("the end of the plugin", func() bool {
 		text, err := os.ReadFile(filepath.Join(conf, networkFile))
 		_, gone := os.Stat(filepath.Join(bin, "pilot-cni"))
 		return err == nil && !strings.Contains(string(text), "pilot-cni") && os.IsNotExist(gone)
 	})
-	u.kubectl("delete", "clusterrole,clusterrolebinding", "istio-cni-node-istio-system")
+}
+
+// repaired checks that the pod early was repaired, and that the pod late was captured when it started.
+func (u *user) repaired() {
+	u.Helper()
+	events := u.kubectl("get", "events", "-n", "walled", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
+	if !strings.Contains(events, "CaptureRepair early") || strings.Contains(events, "CaptureRepair late") {
+		u.Errorf("the events of repairs:\n%s", events)
+	}
+	if n := u.kubectl("get", "pod/late", "-n", "walled", "-o", "jsonpath={.status.initContainerStatuses[0].restartCount}"); n != "0" {
+		u.Errorf("the pod late was not captured when it started: its validation has been started again %s times", n)
+	}
 }

@@ -22,7 +22,9 @@ import (
 
 var shared clustertest.Shared
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m, cluster.Options{Nodes: 1}, mesh.Images, pluginImage)) }
+func TestMain(m *testing.M) {
+	os.Exit(shared.Main(m, cluster.Options{Nodes: 1}, mesh.Images, pluginImage))
+}
 
 // patience is for what takes a moment on an idle machine.
 const patience = 2 * time.Minute

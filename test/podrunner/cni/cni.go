@@ -1,6 +1,6 @@
 // Package cni calls CNI plugins that a configuration puts behind the network of a node, as a container runtime does.
 //
-// The first plugin of a list stands for the node's own network: the node has done its work already, and the result is made of the pod's addresses.
+// The first plugin of a list represents the node's own network: the node has made that network already, and its result has the pod's addresses.
 // The configuration is read for each pod, so that a change takes effect at once. The package starts no goroutines.
 package cni
 
@@ -21,7 +21,7 @@ import (
 // Host has the folders of a machine for configurations and for plugins. Its zero value has no plugins.
 type Host struct{ ConfDir, BinDir string }
 
-// Pod is what plugins are told about a pod.
+// Pod has the facts about a pod that plugins get.
 type Pod struct {
 	Namespace, Name, UID string
 	// Sandbox names the pod on the machine.
