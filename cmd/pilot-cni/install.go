@@ -25,7 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-const installHelp = `install is the node agent, which a DaemonSet runs on each node. It installs this program as plugin on its node, puts it behind the plugin
+const installHelp = `install is the host agent, which a DaemonSet runs on each node. It installs this program as plugin on its node, puts it behind the plugin
 of the cluster's network, and does so again whenever another program replaces that configuration. It captures the traffic of pods that the
 plugin asks about, and repairs pods that started without it. It answers /healthz, and /readyz once all is in place.
 
@@ -146,7 +146,7 @@ func (o *options) installer(log *slog.Logger) (*chain.Installer, error) {
 	}, nil
 }
 
-// wire makes the parts of the node agent, and runs them.
+// wire makes the parts of the host agent, and runs them.
 func (o *options) wire(ctx context.Context, log *slog.Logger) error {
 	client, daemonSets, err := o.clients()
 	if err != nil {

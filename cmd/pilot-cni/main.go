@@ -1,5 +1,5 @@
 // Command pilot-cni captures the traffic of pods for clusters whose pods may not have NET_ADMIN. A container runtime starts it as CNI plugin; a
-// DaemonSet runs it as node agent, which installs that plugin.
+// DaemonSet runs it as host agent, which installs that plugin.
 package main
 
 import (
@@ -35,7 +35,7 @@ func root(environ []string) *cobra.Command {
 		Use:   "pilot-cni",
 		Short: "Capture the traffic of pods without rights in the pods",
 		Long: `pilot-cni makes the traffic of pods go through their proxies on clusters whose pods may not have NET_ADMIN. If the variable CNI_COMMAND is
-set, it is a CNI plugin, which a container runtime starts for each pod. Otherwise it is a command: install is the node agent, which installs the
+set, it is a CNI plugin, which a container runtime starts for each pod. Otherwise it is a command: install is the host agent, which installs the
 plugin and the rules of pods.`,
 	}
 	c.AddCommand(install(environ), collateral.Command(), run.Version(run.ReadBuild()))

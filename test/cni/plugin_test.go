@@ -41,8 +41,8 @@ const pods = `
 `
 
 // stdin is the configuration that a runtime gives to the plugin.
-const stdin = `{"cniVersion": "1.0.0", "name": "net", "type": "pilot-cni", "cni_agent_run_dir": %q, "exclude_namespaces": ["kube-system"],
-"prevResult": {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"interface": 0, "address": "10.10.0.2/24", "gateway": "10.10.0.1"}]}}`
+const stdin = `{"cniVersion": "1.1.0", "name": "net", "type": "pilot-cni", "cni_agent_run_dir": %q, "exclude_namespaces": ["kube-system"],
+"prevResult": {"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"interface": 0, "address": "10.10.0.2/24", "gateway": "10.10.0.1"}]}}`
 
 // host is a node: the plugin's program, and maybe an agent.
 type host struct {
@@ -188,7 +188,7 @@ func (h *host) answers(t *testing.T) {
 	}{
 		{"a pod of the mesh", "shop/web", true, ""},
 		{"a pod outside the mesh", "shop/other", false, ""},
-		{"a pod that the agent cannot read", "shop/unknown", false, "pod shop/unknown: the node agent has not decided"},
+		{"a pod that the agent cannot read", "shop/unknown", false, "pod shop/unknown: the host agent has not decided"},
 		{"a pod of an excluded namespace", "kube-system/web", false, ""},
 	} {
 		n := h.network("10.10.0.2/24")
@@ -213,7 +213,7 @@ func (h *host) answers(t *testing.T) {
 	stop()
 	// An outage of the agent fails no pod; a pod of the mesh waits in its validation container.
 	n := h.network("10.10.0.2/24")
-	if code, _, said := h.call("ADD", "shop/web", n.Path()); code != 0 || h.captured(n) || !strings.Contains(said, "pod shop/web: the node agent has not decided") {
+	if code, _, said := h.call("ADD", "shop/web", n.Path()); code != 0 || h.captured(n) || !strings.Contains(said, "pod shop/web: the host agent has not decided") {
 		t.Errorf("without an agent: exit code %d, captured %v, %q", code, h.captured(n), said)
 	}
 	for _, command := range []string{"DEL", "DEL", "STATUS", "GC", "VERSION"} {
@@ -231,7 +231,7 @@ func (h *host) failures(t *testing.T) {
 		n    netns.Namespace
 		want []string
 	}{
-		"no address":         {"shop/web", h.network(), []string{"pod shop/web: its traffic is not captured", "only loopback and link-local addresses", "log of the node agent"}},
+		"no address":         {"shop/web", h.network(), []string{"pod shop/web: its traffic is not captured", "only loopback and link-local addresses", "log of the host agent"}},
 		"arguments of later": {"shop/odd", h.network("10.10.0.2/24"), []string{"pod shop/odd", "istio-validation: unknown flag: --later", "inject the pod again"}},
 	} {
 		code, out, _ := h.call("ADD", c.pod, c.n.Path())
@@ -250,7 +250,7 @@ func (h *host) failures(t *testing.T) {
 // TestHost: the agent refuses the network namespace of the host, and files of other kinds.
 func TestHost(t *testing.T) {
 	h := newHost(t)
-	for path, want := range map[string]string{"/proc/self/ns/net": "that of the host or of the node agent", "/proc/self/ns/uts": "it is no network namespace", "/dev/null": "it is no network namespace"} {
+	for path, want := range map[string]string{"/proc/self/ns/net": "that of the host or of the host agent", "/proc/self/ns/uts": "it is no network namespace", "/dev/null": "it is no network namespace"} {
 		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
 		h.must(err)
 		if err := h.rules.Install(t.Context(), h.pods["shop/web"], f); err == nil || !strings.Contains(err.Error(), want) {

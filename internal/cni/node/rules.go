@@ -1,4 +1,4 @@
-// Package node is the part of the CNI plugin that stays: the node agent, which decides about pods and installs the rules that capture their traffic.
+// Package node is the part of the CNI plugin that stays: the host agent, which decides about pods and installs the rules that capture their traffic.
 //
 // Server answers the plugin (package wire). Pods knows the pods of the node, by a watch and by questions to the API server. Rules installs and checks
 // rules in the network namespace of a pod, and refuses the namespaces of the agent and of the host.
@@ -85,7 +85,7 @@ func (r *Rules) do(ctx context.Context, pod *corev1.Pod, netns *os.File, f func(
 	}
 	id, err := identify(netns)
 	if err == nil && r.refused[id] {
-		err = errors.New("the network namespace is that of the host or of the node agent")
+		err = errors.New("the network namespace is that of the host or of the host agent")
 	}
 	if err != nil {
 		return failed(err, "; the container runtime has sent it: look at its log")
@@ -99,7 +99,7 @@ func (r *Rules) do(ctx context.Context, pod *corev1.Pod, netns *os.File, f func(
 	defer cancel()
 	log := r.log.With("pod", pod.Namespace+"/"+pod.Name)
 	if err := f(capture.Capture{Flags: flags, Log: log, UID: os.Getuid()}, ctx); err != nil {
-		return failed(err, "; the kernel of the node must support the rules, and the log of the node agent has more")
+		return failed(err, "; the kernel of the node must support the rules, and the log of the host agent has more")
 	}
 	return nil
 }

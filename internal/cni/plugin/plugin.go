@@ -1,6 +1,6 @@
 // Package plugin is the CNI plugin: the program that a container runtime starts when it makes or removes the network of a pod.
 //
-// It stands behind the plugin that gives the pod its addresses, and passes the result of that plugin on. It hands each pod to the node agent, which
+// It stands behind the plugin that gives the pod its addresses, and passes the result of that plugin on. It hands each pod to the host agent, which
 // decides and installs the rules (package wire). If the agent has not decided, the pod passes without rules, whatever it is: so no outage of the
 // mesh delays pods outside it. A pod of the mesh is safe then as well, because its container istio-validation waits until the agent has repaired
 // the pod. A capture that was decided and fails lets the pod's creation fail.

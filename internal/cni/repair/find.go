@@ -30,7 +30,7 @@ func Find(proc, uid string) (*os.File, error) {
 		if text := string(groups); strings.Contains(text, uid) || strings.Contains(text, strings.ReplaceAll(uid, "-", "_")) {
 			f, err := os.Open(filepath.Join(proc, e.Name(), "ns", "net"))
 			if errors.Is(err, os.ErrPermission) {
-				return nil, fmt.Errorf("the network namespace of the pod: %w; the node agent needs the capabilities SYS_PTRACE and SYS_ADMIN", err)
+				return nil, fmt.Errorf("the network namespace of the pod: %w; the host agent needs the capabilities SYS_PTRACE and SYS_ADMIN", err)
 			}
 			if err == nil {
 				return f, nil

@@ -1,4 +1,4 @@
-// Package repair helps pods of the mesh that have started without rules: before the plugin was installed, or while the node agent did not run.
+// Package repair helps pods of the mesh that have started without rules: before the plugin was installed, or while the host agent did not run.
 //
 // Such a pod does not start, because its container istio-validation fails with an exit code of its own. The controller hears of each change of
 // a pod of the node, and either installs the rules, so that the container's next attempt succeeds, or deletes the pod, so that its controller makes

@@ -1,4 +1,4 @@
-// Package wire is the conversation between the CNI plugin, which a container runtime starts for each pod, and the node agent.
+// Package wire is the conversation between the CNI plugin, which a container runtime starts for each pod, and the host agent.
 //
 // It uses packets on a Unix socket. The plugin sends one request with the descriptor of the pod's network namespace. The agent answers with its
 // decision, and, if the pod is captured, with the result once the rules are in place. A descriptor means the same in every mount namespace: the
@@ -30,7 +30,7 @@ const Network = "unixpacket"
 const largest = 64 << 10
 
 // ErrUnreachable means that there is no decision: the agent does not run, does not answer in time, or does not know the pod.
-var ErrUnreachable = errors.New("the node agent has not decided")
+var ErrUnreachable = errors.New("the host agent has not decided")
 
 // Commands of a request.
 const (
@@ -88,7 +88,7 @@ func Ask(ctx context.Context, socket string, r Request, netns *os.File, limits L
 		return d, err
 	}
 	if err := receive(c, &result); err != nil {
-		return d, fmt.Errorf("the node agent has not reported the result: %w; look at its log", err)
+		return d, fmt.Errorf("the host agent has not reported the result: %w; look at its log", err)
 	}
 	if result.Error != "" {
 		return d, errors.New(result.Error)
