@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster"
 	"github.com/pilotmesh/pilot/test/podrunner"
 	"github.com/pilotmesh/pilot/test/podrunner/cni"
-	"github.com/pilotmesh/pilot/test/podrunner/pod"
+	podlife "github.com/pilotmesh/pilot/test/podrunner/pod"
 )
 
 // pluginImage builds pilot-cni, and returns the image that has it.
@@ -60,7 +60,7 @@ func (u *user) withPlugins() (conf, bin, socket string) {
 	n, err := u.c.AddNode(func(o *podrunner.Options) {
 		o.Labels = map[string]string{"plugins": "yes"}
 		o.CNI = cni.Host{ConfDir: conf, BinDir: bin}
-		o.Policy = &pod.Policy{BackOff: time.Second, MaxBackOff: time.Second, ResetBackOff: time.Minute}
+		o.Policy = &podlife.Policy{BackOff: time.Second, MaxBackOff: time.Second, ResetBackOff: time.Minute}
 	})
 	u.must(err)
 	u.Cleanup(func() { u.must(u.c.RemoveNode(context.Background(), n.Name)) })
