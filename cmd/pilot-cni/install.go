@@ -32,7 +32,7 @@ plugin asks about, and repairs pods that started without it. It answers /healthz
 At the end, it removes the plugin if its DaemonSet is deleted, and leaves it where it is otherwise: without an agent, the plugin lets each pod
 pass, and pods of the mesh wait in their container istio-validation.
 
-Exit codes: 0 it was asked to stop; 1 it could not go on; 2 the command line is invalid.`
+Exit codes: 0 it was asked to stop; 1 a part of it failed; 2 the command line is invalid.`
 
 // grace is how long the parts may take to stop. It is below the usual time that a pod has.
 const grace = 25 * time.Second
@@ -70,7 +70,7 @@ func install(environ []string) *cobra.Command {
 		return ""
 	}
 	f := c.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address of the API server and credentials (default those of the pod)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address of the API server and credentials (default the account of the pod)")
 	f.StringVar(&o.node, "node", variable("NODE_NAME"), "name of this node (default the variable NODE_NAME)")
 	f.StringVarP(&o.namespace, "namespace", "n", variable("POD_NAMESPACE"), "namespace of the DaemonSet (default the variable POD_NAMESPACE)")
 	f.StringVar(&o.daemonSet, "daemonset", "", "the DaemonSet that runs this command; if it is deleted, the plugin is removed at the end")
