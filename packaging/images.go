@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/packaging/tree"
 )
 
-// proxyID is the user and the group of both images: charts and injection say the same number, and capture spares its connections.
+// proxyID is the user and the group of all images: charts and injection say the same number, and capture spares its connections.
 const proxyID = 1337
 
 // product is one image of the release, under the name that charts and injection use.
@@ -34,6 +34,8 @@ var products = []product{
 		name: "proxyv2", about: "The proxy of the Pilot service mesh: node agent and Envoy", program: "pilot-agent", groups: []string{debian.Base, debian.Proxy}, envoy: true,
 		folders: []string{"etc/istio/proxy", "etc/certs", "var/lib/istio/data", "var/run/secrets/tokens", "var/run/secrets/workload-spiffe-uds", "var/run/secrets/credential-uds"},
 	},
+	// Charts run it as root: it makes the rules of pods, with the programs that the proxy's image has, too.
+	{name: "install-cni", about: "The CNI plugin of the Pilot service mesh", program: "pilot-cni", groups: []string{debian.Base, debian.Proxy}},
 }
 
 // indexes are the finished images by name.

@@ -63,7 +63,7 @@ func testRelease(t *testing.T, envoy string) *release {
 	return r
 }
 
-// TestImagesStart runs the programs of both images with nothing but the files of the images: their versions, a proxy that becomes ready, and the
+// TestImagesStart runs the programs of the images with nothing but the files of the images: their versions, a proxy that becomes ready, and the
 // capture of traffic.
 func TestImagesStart(t *testing.T) {
 	envoy := needed(t, "unshare", "ip", "tar", "apt-get", "/usr/sbin/chroot")
@@ -105,7 +105,7 @@ func TestImagesStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts", "sh", "testdata/images.sh",
-		filepath.Join(dir, "pilot"), filepath.Join(dir, "proxyv2"))
+		filepath.Join(dir, "pilot"), filepath.Join(dir, "proxyv2"), filepath.Join(dir, "install-cni"))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "== passed") {
 		t.Fatalf("%v\n%s", err, out)

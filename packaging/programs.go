@@ -24,7 +24,7 @@ import (
 type platform struct{ os, arch string }
 
 // programs are the programs of the product.
-var programs = []string{"pilot-agent", "pilot-discovery", "pilotctl"}
+var programs = []string{"pilot-agent", "pilot-cni", "pilot-discovery", "pilotctl"}
 
 // platforms returns where the programs of a release run.
 func (r *release) platforms() []platform {

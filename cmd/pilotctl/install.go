@@ -43,7 +43,7 @@ namespace if something else is in it. Pods keep the proxies that they have until
 Exit codes: 0 nothing is left; 1 something could not be removed; 2 the command line is invalid.`
 
 const manifestHelp = `manifest prints the objects that install would apply to an empty cluster, as YAML, in their order. It asks no cluster. With --chart
-pilot-gateway it prints a gateway.
+pilot-gateway it prints a gateway, and with --chart pilot-cni the plugin that captures the traffic of pods.
 ` + valuesHelp + `
 
 Exit codes: 0 the objects are printed; 2 the command line or the values are invalid.`
@@ -93,12 +93,13 @@ func manifestCommand() *cobra.Command {
 		Long:  manifestHelp,
 		Example: `  pilotctl manifest --skip-crds
   pilotctl manifest -f values.yaml --set global.hub=registry.example.com/mesh | kubectl diff -f -
-  pilotctl manifest --chart pilot-gateway --set name=istio-ingress -n edge`,
+  pilotctl manifest --chart pilot-gateway --set name=istio-ingress -n edge
+  pilotctl manifest --chart pilot-cni | kubectl apply -f -`,
 		Args: cobra.NoArgs,
 	}
 	place.place(c.Flags())
 	values.register(c.Flags())
-	c.Flags().StringVar(&chart, "chart", install.ControlPlane, "the chart: pilot or pilot-gateway")
+	c.Flags().StringVar(&chart, "chart", install.ControlPlane, "the chart: pilot, pilot-gateway or pilot-cni")
 	c.Flags().StringVar(&name, "name", "gateway", "name of the release of a gateway")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		v, err := values.read(cmd.InOrStdin(), place.revision)
@@ -111,10 +112,10 @@ func manifestCommand() *cobra.Command {
 		switch chart {
 		case install.ControlPlane:
 			objects, warnings, err = p.Objects()
-		case install.Gateway:
+		case install.Gateway, install.Plugin:
 			objects, err = install.Render(chart, install.Release{Name: name, Namespace: place.namespace, Version: p.Image}, v)
 		default:
-			err = fmt.Errorf("--chart: %q is neither %s nor %s", chart, install.ControlPlane, install.Gateway)
+			err = fmt.Errorf("--chart: %q is none of %s, %s and %s", chart, install.ControlPlane, install.Gateway, install.Plugin)
 		}
 		if err != nil {
 			return run.Usage(err)

@@ -132,6 +132,13 @@ var flow = []struct{ pkg, imports string }{
 	{"agent/capture/rules", "agent/capture/settings"},
 	{"agent/capture/...", "agent/capture/rules agent/capture/settings"},
 	{"agent/...", "agent/... api/document config config/logging config/variables engine/omap mesh run run/... security/ca security/compliance security/credential xds/envoy xds/nds"},
+	// The capture of traffic from outside the pods.
+	{"cni/selection", "agent/capture/settings"},
+	{"cni/wire", ""},
+	{"cni/plugin", "cni/wire"},
+	{"cni/node", "agent/capture cni/selection cni/wire"},
+	{"cni/chain", "run/filewatch"},
+	{"cni/repair", "cni/node cni/selection"},
 	{"arch", ""},
 	// Only tests import it: no other row names it.
 	{"meshtest", "ads/... api api/kube engine/omap engine/query engine/store explain/... loop mesh proxy source state/... xds/..."},
@@ -148,7 +155,7 @@ const (
 var outside = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/go-control-plane", "api/rules/envoy source/mcp xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy, except for the check of what users patch in its messages"},
 	{"github.com/cncf/xds", "api/rules/envoy xds/... ads/... loop explain/... agent/... meshtest", "everything before xds must not know Envoy"},
-	{"k8s.io/", "source/... controller/cluster inject/... install/... ctl/...", "Kubernetes is one source among others"},
+	{"k8s.io/", "source/... controller/cluster inject/... install/... ctl/... cni/...", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/gateway-api", "source/... inject", "Kubernetes is one source among others"},
 	{"istio.io/api", "api/... source/... state/... view/... xds/... ads/... loop security/ca config inject agent/... admin explain/... meshtest", "the kernel and the vocabulary have no user types"},

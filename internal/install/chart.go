@@ -29,6 +29,7 @@ import (
 const (
 	ControlPlane = "pilot"
 	Gateway      = "pilot-gateway"
+	Plugin       = "pilot-cni"
 	Definitions  = "pilot-crds"
 )
 

@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	for _, name := range []string{ControlPlane, Gateway} {
+	for _, name := range []string{ControlPlane, Gateway, Plugin} {
 		c, err := load(name)
 		if err != nil {
 			t.Fatal(err)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs the programs of two unpacked images, pilot in $1 and proxyv2 in $2, as containers would: with nothing but the files of the image, as its user,
+# Runs the programs of unpacked images, pilot in $1, proxyv2 in $2 and install-cni in $3, as containers would: with nothing but the files of the image, as its user,
 # and for the capture of traffic as root. It runs in namespaces of its own.
 set -eu
-pilot=$1 proxy=$2
+pilot=$1 proxy=$2 cni=$3
 mount --make-rprivate /
-for root in "$pilot" "$proxy"; do
+for root in "$pilot" "$proxy" "$cni"; do
   mkdir -p "$root/proc" "$root/dev"
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
@@ -24,6 +24,8 @@ say versions
 inside "$pilot" 1337 pilot-discovery version
 inside "$proxy" 1337 pilot-agent version
 inside "$proxy" 1337 envoy --version
+inside "$cni" 0 pilot-cni version
+inside "$cni" 0 iptables-nft --version
 inside "$proxy" 0 iptables-nft --version
 inside "$proxy" 0 iptables-legacy --version
 inside "$proxy" 0 nft --version

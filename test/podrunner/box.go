@@ -1,6 +1,8 @@
 package podrunner
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/pilotmesh/pilot/test/podrunner/cni"
 	"github.com/pilotmesh/pilot/test/podrunner/pod"
 	"github.com/pilotmesh/pilot/test/podrunner/sandbox"
 )
@@ -34,6 +37,10 @@ func (w *worker) makeSandbox() {
 		w.post(pod.SandboxFailed{Message: err.Error()})
 		return
 	}
+	if err := w.attach(object, box); err != nil {
+		w.post(pod.SandboxFailed{Message: errors.Join(err, box.Close()).Error()})
+		return
+	}
 	const shmSize = 64 << 20
 	shm, err := sandbox.Memory(shmSize)
 	if err != nil {
@@ -55,6 +62,34 @@ func (w *worker) makeSandbox() {
 	w.post(pod.SandboxUp{IPs: ips})
 }
 
+// attach lets CNI plugins change the network of a new pod.
+func (w *worker) attach(object *v1.Pod, box *sandbox.Pod) error {
+	if object.Spec.HostNetwork {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, syncTimeout)
+	defer cancel()
+	return w.node.options.CNI.Add(ctx, w.attachment(object, box))
+}
+
+// detach calls CNI plugins at the end of a pod. A failure is only logged, because the network is removed in any case.
+func (w *worker) detach(object *v1.Pod, box *sandbox.Pod) {
+	if object.Spec.HostNetwork {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), syncTimeout)
+	defer cancel()
+	if err := w.node.options.CNI.Del(ctx, w.attachment(object, box)); err != nil {
+		w.node.log.Warn("a CNI plugin has failed", "pod", object.Name, "error", err)
+	}
+}
+
+func (w *worker) attachment(object *v1.Pod, box *sandbox.Pod) cni.Pod {
+	return cni.Pod{
+		Namespace: object.Namespace, Name: object.Name, UID: string(object.UID), Sandbox: string(object.UID), Network: box.Network(), Addresses: box.Addresses(),
+	}
+}
+
 // dropSandbox ends the containers that are left and removes the shared parts. Logs stay.
 func (w *worker) dropSandbox() {
 	w.mu.Lock()
@@ -65,6 +100,7 @@ func (w *worker) dropSandbox() {
 	}
 	w.mu.Unlock()
 	if box != nil {
+		w.detach(w.pod(), box)
 		if err := box.Close(); err != nil {
 			w.node.log.Warn("a pod's network is not removed", "pod", w.pod().Name, "error", err)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/test/podrunner/cni"
 	"github.com/pilotmesh/pilot/test/podrunner/gate"
 	"github.com/pilotmesh/pilot/test/podrunner/image"
 	"github.com/pilotmesh/pilot/test/podrunner/pod"
@@ -72,6 +73,8 @@ type Options struct {
 	// Init is the path of the podrunner-init program; when empty it is built, which needs Go and a module that requires this
 	// one as working directory.
 	Init string
+	// CNI has the folders of CNI plugins. Those behind the first one of a list are called after the node has made the network of a pod.
+	CNI cni.Host
 	// RenewTokens is how long a projected token is used at most before pods are given a new one: a day when zero, as with the
 	// kubelet. Four fifths of a token's life are the limit in any case.
 	RenewTokens time.Duration

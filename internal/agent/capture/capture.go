@@ -31,6 +31,9 @@ var ErrNotCaptured = errors.New("connections are not captured")
 // ErrOther means that the rules of another capture are installed.
 var ErrOther = errors.New("the rules of an earlier capture are in place and differ from these: use --reconcile to replace them, or remove them with istio-clean-iptables")
 
+// ErrMissing means that rules which a capture needs are not in place.
+var ErrMissing = errors.New("the rules of the capture are not in place, or have been changed")
+
 // Capture is one run of a command.
 type Capture struct {
 	Flags    *settings.Flags
@@ -83,6 +86,35 @@ func (c Capture) Clean(ctx context.Context) error {
 			return err
 		}
 		return c.clean(ctx, o, mark, table)
+	})
+}
+
+// Check returns ErrMissing if the rules that the flags ask for are not in place. It changes nothing, and connects to nothing.
+func (c Capture) Check(ctx context.Context) error {
+	return c.inside(func() error {
+		host, err := readHost()
+		if err != nil {
+			return err
+		}
+		s, o, err := c.Flags.Resolve(host)
+		if err == nil {
+			err = enough(o)
+		}
+		if err != nil {
+			return err
+		}
+		p, err := c.read(ctx, o, s.IPv6)
+		if err != nil {
+			return err
+		}
+		b, err := p.choose(o)
+		if err != nil {
+			return err
+		}
+		if b.native && !p.native.Captured() || !b.native && len(p.steps(b, rules.Sets(s), false)) > 0 {
+			return ErrMissing
+		}
+		return nil
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pilotmesh/pilot/internal/inject"
 	"github.com/pilotmesh/pilot/internal/install"
 )
 
@@ -90,7 +91,9 @@ func (d *doctor) injection(ctx context.Context) {
 		if !injects(names, n.Labels) {
 			continue
 		}
-		d.security(n)
+		if !d.plugin(ctx) {
+			d.security(n)
+		}
 		if !tried {
 			tried = true
 			d.try(ctx, n.Name)
@@ -126,6 +129,20 @@ func injects(names []string, labels map[string]string) bool {
 		return word == "enabled" && slices.Contains(names, install.DefaultRevision)
 	}
 	return slices.Contains(names, labels[install.RevisionLabel])
+}
+
+// plugin reports whether a CNI plugin captures the traffic of pods, by the values of injection. Values that cannot be read say nothing.
+func (d *doctor) plugin(ctx context.Context) bool {
+	name := "istio-sidecar-injector"
+	if d.Revision != "" && d.Revision != install.DefaultRevision {
+		name += "-" + d.Revision
+	}
+	m, err := d.core.ConfigMaps(d.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return false
+	}
+	values, err := inject.ParseValues([]byte(m.Data["values"]))
+	return err == nil && values.Pilot.CNI.Enabled
 }
 
 // security checks whether a namespace admits the container that captures traffic.

@@ -22,7 +22,9 @@ import (
 
 var shared clustertest.Shared
 
-func TestMain(m *testing.M) { os.Exit(shared.Main(m, cluster.Options{Nodes: 1}, mesh.Images)) }
+func TestMain(m *testing.M) {
+	os.Exit(shared.Main(m, cluster.Options{Nodes: 1}, mesh.Images, pluginImage))
+}
 
 // patience is for what takes a moment on an idle machine.
 const patience = 2 * time.Minute
@@ -112,11 +114,17 @@ func (u *user) kubectl(args ...string) string {
 	u.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // also for what cleans up after a test
 	defer cancel()
-	out, err := exec.CommandContext(ctx, u.c.Kubectl(), append([]string{"--kubeconfig", u.c.Kubeconfig()}, args...)...).CombinedOutput()
+	out, err := u.tried(ctx, args...)
 	if err != nil {
 		u.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return out
+}
+
+// tried calls kubectl, which may fail.
+func (u *user) tried(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, u.c.Kubectl(), append([]string{"--kubeconfig", u.c.Kubeconfig()}, args...)...).CombinedOutput()
+	return string(out), err
 }
 
 // until waits for a condition of the cluster.

@@ -204,6 +204,9 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 // Addresses are the pod's, one for each family.
 func (p *Pod) Addresses() []netip.Addr { return p.addresses }
 
+// Network is a path of the pod's network namespace, for other processes of the machine.
+func (p *Pod) Network() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.shared[0]) }
+
 // SetConnected cuts the pod from the network, or brings it back. The pod sees no sign of it but silence.
 func (p *Pod) SetConnected(on bool) error {
 	if p.link == "" {
