@@ -29,6 +29,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	at := (*document.Path)(nil)
 	c.listenPort(at.Field("proxyListenPort"), m.ProxyListenPort)
 	c.connectTimeout(at.Field("connectTimeout"), m.ConnectTimeout)
+	c.refresh(at.Field("dnsRefreshRate"), m.DnsRefreshRate)
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
 	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.Reserved(n, true) {
@@ -80,7 +81,22 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 }
 
 // accessLog checks the settings of the access log.
+// refresh checks how often names are resolved. Without a value, or with 0, the default counts.
+func (c *checker) refresh(p *document.Path, d *durationpb.Duration) {
+	if d != nil && d.AsDuration() != 0 && d.AsDuration() <= time.Millisecond {
+		c.fail(p, "%s is too short: Envoy takes more than 1ms; write seconds, such as 60s", d.AsDuration())
+	}
+}
+
+// logFile checks the path of a file for logs.
+func (c *checker) logFile(p *document.Path, path string) {
+	if strings.Contains(path, "\x00") {
+		c.fail(p, "has a NUL character, which no path has; remove it")
+	}
+}
+
 func (c *checker) accessLog(m *meshconfig.MeshConfig) {
+	c.logFile((*document.Path)(nil).Field("accessLogFile"), m.AccessLogFile)
 	format := (*document.Path)(nil).Field("accessLogFormat")
 	if reason := syntax.CheckAccessLogFormat(m); reason != "" {
 		c.warn(format, "%s: the default format is used", reason)
@@ -249,6 +265,7 @@ func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshCo
 			c.warn(at, "%s: the default format is used", reason)
 		}
 	}
+	c.logFile(at.Field("envoyFileAccessLog").Field("path"), provider.GetEnvoyFileAccessLog().GetPath())
 	if l := provider.GetLightstep(); l != nil && l.AccessToken == "" { //nolint:staticcheck // deprecated, and still in use
 		c.warn(at.Field("lightstep").Field("accessToken"), "is needed")
 	}

@@ -52,6 +52,7 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 		} else {
 			c.rule(at, syntax.HeaderName(h.Name))
 		}
+		c.headerText(p.Field("fromHeaders").At(i).Field("prefix"), h.GetPrefix())
 	}
 	if rule.OutputPayloadToHeader != "" {
 		c.rule(p.Field("outputPayloadToHeader"), syntax.HeaderName(rule.OutputPayloadToHeader))

@@ -59,6 +59,7 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 	if l.Bind != "" && !syntax.IsIP(l.Bind) {
 		c.fail(p.Field("bind"), "%s is not an IP address, which is what an inbound listener is bound to", document.Quote(l.Bind))
 	}
+	c.rule(p.Field("bind"), syntax.Listenable(l.Bind))
 	if l.DefaultEndpoint != "" {
 		c.rule(p.Field("defaultEndpoint"), checkDefaultEndpoint(l.DefaultEndpoint))
 	}
@@ -165,6 +166,7 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 		if l.Bind != "" && !syntax.IsIP(l.Bind) {
 			c.fail(p.Field("bind"), "%s is not an IP address or a unix:// socket", document.Quote(l.Bind))
 		}
+		c.rule(p.Field("bind"), syntax.Listenable(l.Bind))
 	}
 	if l.Port != nil {
 		c.vacant(p, l.Port, l.CaptureMode)

@@ -97,6 +97,7 @@ func (w *world) startOne(n proxyNode) (*envoy, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(context.Background(), w.binary, "-c", file, "--concurrency", "1", "--disable-hot-restart", "--drain-time-s", "1", "--drain-strategy", "immediate", "-l", "error")
+	cmd.Dir = w.dir // where it makes files of logs with relative paths
 	p, err := process.StartInside("envoy-"+name, filepath.Join(w.dir, name+".log"), cmd, ns.Enter)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/loop"
@@ -244,5 +243,3 @@ func kindOf(text string) string {
 	text = variable.ReplaceAllString(text, "…")
 	return text[:min(len(text), 160)]
 }
-
-var _ kube.Value = (*kube.Service)(nil)

@@ -151,6 +151,10 @@ func without(v any, path []string) (any, bool) {
 	return v, false
 }
 
+// notDrawn are kinds for which the property does not hold. The result of an EnvoyFilter may be something that only Envoy can judge, and
+// documentation says so. Modules of WasmPlugins are fetched by node agents, and there are none here.
+func notDrawn() []string { return []string{api.KindEnvoyFilter, api.KindWasmPlugin} }
+
 // document draws a document of a kind.
 func (d draw) document(k api.Kind, name string) tree {
 	metadata := tree{"name": name}
@@ -160,10 +164,11 @@ func (d draw) document(k api.Kind, name string) tree {
 	if k.Name == "Gateway" {
 		metadata["name"] = "gw"
 	}
-	return tree{
-		"apiVersion": k.Group() + "/" + k.Versions()[0], "kind": k.Name, "metadata": metadata,
-		"spec": d.message(k.NewSpec().ProtoReflect().Descriptor(), 0),
+	spec := d.message(k.NewSpec().ProtoReflect().Descriptor(), 0).(tree)
+	if k.Name == api.KindTrafficExtension {
+		delete(spec, "wasm") // fetched by node agents
 	}
+	return tree{"apiVersion": k.Group() + "/" + k.Versions()[0], "kind": k.Name, "metadata": metadata, "spec": spec}
 }
 
 // mesh draws a mesh configuration. The providers that other objects name are always there.
