@@ -132,6 +132,7 @@ func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest) {
 		if name == "" {
 			c.fail(at, "a query parameter needs a name")
 		}
+		c.atMostBytes(at, name, maxQueryName)
 		if m.QueryParams[name] == nil {
 			c.fail(at, "a match must not be null")
 		}

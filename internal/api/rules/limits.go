@@ -15,6 +15,7 @@ const (
 	maxTime            = time.Duration(math.MaxInt64/int64(time.Second)-1) * time.Second
 	maxServerName      = 255
 	maxCookieAttribute = 16384
+	maxQueryName       = 1024
 	maxHeader          = 16384 // of the name of a header
 	maxPattern         = 16384 // of texts that Envoy compiles to a regular expression, whose size proxies limit
 )

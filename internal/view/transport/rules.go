@@ -111,8 +111,8 @@ func (b *builder) addTLSRules(objects []*state.VirtualService) {
 	}
 }
 
-// matchable returns the names without those that have a wildcard for a part of a label, such as *-a.example.com. Envoy refuses a listener that
-// matches TLS by such a name.
+// matchable removes each name with a wildcard for a part of a label, such as *-a.example.com. Envoy refuses a listener that matches TLS by
+// such a name.
 func matchable(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), mesh.IsPartialWildcard)
 }

@@ -79,7 +79,7 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// load replaces the mesh, and returns what is wrong with it. Envoys that have ended are started again.
+// load replaces the mesh, and returns its failures. Envoys that have ended are started again.
 func (b *bed) load(parts []*part) []failure {
 	found := b.world.plane.try(b.envoys, parts)
 	if slices.ContainsFunc(found, func(f failure) bool { return f.fatal }) {

@@ -5,7 +5,7 @@
 // State-of-the-World. A mesh replaces the one before it in place, so the moves between meshes are tested, too.
 //
 // A mesh fails the test if an Envoy rejects a resource or ends, if a translation has a fault, or if an Envoy does not
-// acknowledge the configuration. Then objects and fields are removed for as long as the failure stays, and the test prints what is left.
+// acknowledge the configuration. Then the test removes objects and fields for as long as the failure stays, and prints the rest.
 //
 // A number determines a mesh. The flags -rapid.checks (the number of meshes) and -rapid.seed (the number of the first) have the meaning that they have
 // in tests of package rapid, so that scripts/soak.sh can run this test, too.

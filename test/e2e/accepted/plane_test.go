@@ -188,7 +188,7 @@ type failure struct {
 // patience is how long an Envoy may take to acknowledge.
 const patience = 15 * time.Second
 
-// try loads a configuration, and returns what is wrong with it.
+// try loads a configuration, and returns its failures.
 func (p *plane) try(envoys []*envoy, parts []*part) []failure {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
