@@ -88,10 +88,13 @@ func (c *checker) refresh(p *document.Path, d *durationpb.Duration) {
 	}
 }
 
-// logFile checks the path of a file for logs.
+// logFile checks the path of a file for logs. Envoy refuses each listener if it cannot open the file.
 func (c *checker) logFile(p *document.Path, path string) {
-	if strings.Contains(path, "\x00") {
+	switch last := path[strings.LastIndexByte(path, '/')+1:]; {
+	case strings.Contains(path, "\x00"):
 		c.fail(p, "has a NUL character, which no path has; remove it")
+	case path != "" && (last == "" || last == "." || last == ".."):
+		c.fail(p, "%s is a directory; write the path of a file, such as /dev/stdout", document.Quote(path))
 	}
 }
 
