@@ -4,6 +4,8 @@
 // webhook do, and keeps the accepted ones. A control plane in this process serves them to real Envoys: sidecars and a gateway, with delta and with
 // State-of-the-World. A mesh replaces the one before it in place, so the moves between meshes are tested, too.
 //
+// Envoy alone can judge some patches of EnvoyFilters, so a mesh with an EnvoyFilter may be rejected, and must not fail otherwise.
+//
 // A mesh fails the test if an Envoy rejects a resource or ends, if a translation has a fault, or if an Envoy does not
 // acknowledge the configuration. Then the test removes objects and fields for as long as the failure stays, and prints the rest.
 //

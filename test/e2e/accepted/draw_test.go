@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 // tree is an object of JSON.
@@ -145,9 +146,28 @@ func (d draw) wellKnown(m protoreflect.MessageDescriptor, depth int) (any, bool)
 	case "google.protobuf.ListValue":
 		return []any{d.json(depth)}, true
 	case "google.protobuf.Any":
-		return tree{"@type": "type.googleapis.com/google.protobuf.Empty"}, true
+		return d.extension(depth), true
 	}
 	return nil, false
+}
+
+// extension draws the configuration of an extension of Envoy.
+func (d draw) extension(depth int) tree {
+	name := pick(d, []string{
+		"google.protobuf.Empty", "envoy.extensions.filters.http.router.v3.Router", "envoy.extensions.filters.http.lua.v3.Lua", "envoy.extensions.filters.http.rbac.v3.RBAC",
+		"envoy.extensions.filters.http.fault.v3.HTTPFault", "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+		"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
+	})
+	found, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
+	if err != nil {
+		return tree{"@type": "type.googleapis.com/" + name}
+	}
+	out, ok := d.message(found.Descriptor(), depth+3).(tree)
+	if !ok {
+		out = tree{}
+	}
+	out["@type"] = "type.googleapis.com/" + name
+	return out
 }
 
 func (d draw) json(depth int) any {

@@ -3,6 +3,7 @@ package accepted
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +16,6 @@ import (
 	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"net"
 
 	"github.com/pilotmesh/pilot/test/kit/certs"
 	"github.com/pilotmesh/pilot/test/kit/process"

@@ -7,6 +7,11 @@ import (
 	"strconv"
 	"strings"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -151,9 +156,23 @@ func without(v any, path []string) (any, bool) {
 	return v, false
 }
 
-// notDrawn are kinds for which the property does not hold. The result of an EnvoyFilter may be something that only Envoy can judge, and
-// documentation says so. Modules of WasmPlugins are fetched by node agents, and there are none here.
-func notDrawn() []string { return []string{api.KindEnvoyFilter, api.KindWasmPlugin} }
+// patched draws the values of the patches of an EnvoyFilter.
+func (d draw) patched(spec tree) {
+	patches, _ := spec["configPatches"].([]any)
+	for _, one := range patches {
+		one := one.(tree)
+		patch, _ := one["patch"].(tree)
+		applyTo, _ := one["applyTo"].(string)
+		m := map[string]proto.Message{
+			"LISTENER": &listenerv3.Listener{}, "FILTER_CHAIN": &listenerv3.FilterChain{}, "NETWORK_FILTER": &listenerv3.Filter{}, "LISTENER_FILTER": &listenerv3.ListenerFilter{},
+			"HTTP_FILTER": &hcmv3.HttpFilter{}, "ROUTE_CONFIGURATION": &routev3.RouteConfiguration{}, "VIRTUAL_HOST": &routev3.VirtualHost{}, "HTTP_ROUTE": &routev3.Route{},
+			"CLUSTER": &clusterv3.Cluster{},
+		}[applyTo]
+		if patch != nil && m != nil {
+			patch["value"] = d.message(m.ProtoReflect().Descriptor(), 4)
+		}
+	}
+}
 
 // document draws a document of a kind.
 func (d draw) document(k api.Kind, name string) tree {
@@ -167,6 +186,9 @@ func (d draw) document(k api.Kind, name string) tree {
 	spec := d.message(k.NewSpec().ProtoReflect().Descriptor(), 0).(tree)
 	if k.Name == api.KindTrafficExtension {
 		delete(spec, "wasm") // fetched by node agents
+	}
+	if k.Name == api.KindEnvoyFilter {
+		d.patched(spec)
 	}
 	return tree{"apiVersion": k.Group() + "/" + k.Versions()[0], "kind": k.Name, "metadata": metadata, "spec": spec}
 }

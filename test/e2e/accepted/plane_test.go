@@ -181,6 +181,8 @@ type failure struct {
 	kind, text string
 	// fatal is true if the Envoys have to be started again.
 	fatal bool
+	// byEnvoy is true if it is a rejection or an end of an Envoy.
+	byEnvoy bool
 	// about are the objects in question, if they are known.
 	about []api.Key
 }
@@ -200,7 +202,7 @@ func (p *plane) try(envoys []*envoy, parts []*part) []failure {
 	var found []failure
 	for _, e := range envoys {
 		if err := e.process.Alive(); err != nil {
-			found = append(found, failure{kind: "crash of Envoy", text: err.Error(), fatal: true})
+			found = append(found, failure{kind: "crash of Envoy", text: err.Error(), fatal: true, byEnvoy: true})
 		}
 	}
 	look, stop := context.WithTimeout(context.Background(), patience)
@@ -229,7 +231,7 @@ func (p *plane) judge(v *loop.View) (list []failure) {
 				about = []api.Key{r.Object}
 			}
 			list = append(list, failure{
-				kind: "rejection: " + kindOf(r.Cause()), about: about,
+				kind: "rejection: " + kindOf(r.Cause()), about: about, byEnvoy: true,
 				text: fmt.Sprintf("%s rejects %q %s (made of %v, field %q): %s", s.Node, r.Name, r.VirtualHost(), about, r.Field, r.Cause()),
 			})
 		}
