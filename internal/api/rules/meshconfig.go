@@ -311,29 +311,8 @@ func (c *checker) statusOnError(p *document.Path, text string) {
 	c.warn(p, "%s is no status that Envoy has: 403 is used; write the number of an HTTP status", document.Quote(text))
 }
 
-// backendService checks "host" or "namespace/host".
-func backendService(s string) string {
-	namespace, host, ok := strings.Cut(s, "/")
-	switch {
-	case !ok && syntax.IsIP(s):
-		return ""
-	case !ok:
-		return syntax.FQDN(s)
-	}
-	if reason := syntax.Name(strings.TrimPrefix(namespace, "~")); reason != "" && namespace != "*" && namespace != "." {
-		return reason
-	}
-	if reason := syntax.WholeWildcard(host); reason != "" {
-		return reason
-	}
-	if host != "*" && !strings.Contains(host, ".") {
-		return document.Quote(host) + " has no dot; write the full name of the host"
-	}
-	return ""
-}
-
 func (c *checker) backend(p *document.Path, b backend) {
-	if reason := backendService(b.GetService()); reason != "" {
+	if reason := syntax.BackendService(b.GetService()); reason != "" {
 		c.warn(p.Field("service"), "%s", reason)
 	}
 	if reason := syntax.Port(b.GetPort()); reason != "" {
