@@ -5,10 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 checks=${CHECKS:-5000}
 failed=() ran=0
-soak() { # name package test
+soak() { # name package test [module]
   [[ "$*" =~ ${ONLY:-} ]] || return 0
   local seed=${SEED:-$((RANDOM << 15 | RANDOM | 1))} begin=$SECONDS
-  local command=(go test "$2" -run "^($3)\$" -count=1 -timeout=6h "-rapid.checks=$checks" "-rapid.seed=$seed" -rapid.nofailfile)
+  local command=(go -C "${4:-.}" test "$2" -run "^($3)\$" -count=1 -timeout=6h "-rapid.checks=$checks" "-rapid.seed=$seed" -rapid.nofailfile)
   ran=$((ran + 1))
   echo "soak: $1: $checks histories per test, seed $seed"
   local output
@@ -27,6 +27,7 @@ soak protocol ./internal/ads/protocol 'TestProxyEndsWithTheLastState'
 soak subscriptions ./internal/ads/protocol 'TestWhoeverSubscribesHas'
 soak class ./internal/xds/class 'TestIncrementalIsCold'
 soak cut ./internal/xds/class 'TestCutBuildsAreCold'
+soak accepted ./e2e/accepted 'TestEnvoyLoadsWhatIsAccepted' test
 if [ "$ran" = 0 ]; then
   echo "soak: ONLY=$ONLY matches no oracle" >&2
   exit 1

@@ -479,3 +479,9 @@ func AccountIn(namespace, account string) (of, name string) {
 
 // UnixPath returns the path of a Unix domain socket; false if the endpoint has another address.
 func (e Endpoint) UnixPath() (path string, ok bool) { return strings.CutPrefix(e.Address, "unix://") }
+
+// IsPartialWildcard reports whether a host has a wildcard for a part of a label, such as *-a.example.com.
+func IsPartialWildcard(host string) bool {
+	rest, wild := strings.CutPrefix(host, "*")
+	return wild && rest != "" && rest[0] != '.'
+}

@@ -46,6 +46,7 @@ func (c *checker) server(p *document.Path, s *networking.Server) {
 			c.fail(p.Field("bind"), "%s is neither an IP address nor a unix:// socket", document.Quote(s.Bind))
 		}
 	}
+	c.rule(p.Field("bind"), syntax.Listenable(s.Bind))
 	if len(s.Hosts) == 0 {
 		c.fail(p.Field("hosts"), "a server needs hosts; write * for all")
 	}

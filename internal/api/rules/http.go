@@ -132,6 +132,7 @@ func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest) {
 		if name == "" {
 			c.fail(at, "a query parameter needs a name")
 		}
+		c.atMostBytes(at, name, maxQueryName)
 		if m.QueryParams[name] == nil {
 			c.fail(at, "a match must not be null")
 		}
@@ -452,10 +453,12 @@ func (c *checker) header(p *document.Path, name, text string, request bool) {
 	c.rule(p, syntax.HeaderValue(text))
 }
 
-// headerName checks the name of a header that is changed. An invalid name is a warning, because existing meshes have them.
+// headerName checks the name of a header that is changed. An invalid name is a warning, because existing meshes have them, unless Envoy refuses it.
 func (c *checker) headerName(p *document.Path, name string) {
 	if name == "" {
 		c.fail(p, "a header needs a name")
+	} else if c.headerText(p, name) {
+		return
 	} else if reason := syntax.HeaderName(name); reason != "" {
 		c.warn(p, "%s", reason)
 	}

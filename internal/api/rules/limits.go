@@ -12,6 +12,8 @@ import (
 const (
 	maxServerName      = 255
 	maxCookieAttribute = 16384
+	maxQueryName       = 1024
+	maxHeader          = 16384 // of the name of a header
 	maxPattern         = 16384 // of texts that Envoy compiles to a regular expression, whose size proxies limit
 )
 
@@ -29,6 +31,16 @@ func (c *checker) cookieAttribute(p *document.Path, a *networking.LoadBalancerSe
 	if strings.ContainsAny(a.GetValue(), "\x00\r\n") {
 		c.fail(p, "has control characters; remove them")
 	}
+}
+
+// headerText refuses a name, or a part of a value, that Envoy takes for no header. It returns whether it did.
+func (c *checker) headerText(p *document.Path, text string) bool {
+	if strings.ContainsAny(text, "\x00\r\n") {
+		c.fail(p, "has line breaks or NUL characters, which no header has; remove them")
+		return true
+	}
+	c.atMostBytes(p, text, maxHeader)
+	return len(text) > maxHeader
 }
 
 // patterns checks texts of an access policy that become regular expressions.

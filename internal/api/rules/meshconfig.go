@@ -30,6 +30,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	at := (*document.Path)(nil)
 	c.listenPort(at.Field("proxyListenPort"), m.ProxyListenPort)
 	c.connectTimeout(at.Field("connectTimeout"), m.ConnectTimeout)
+	c.refresh(at.Field("dnsRefreshRate"), m.DnsRefreshRate)
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
 	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.Reserved(n, true) {
@@ -81,7 +82,25 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 }
 
 // accessLog checks the settings of the access log.
+// refresh checks how often names are resolved. Without a value, or with 0, the default counts.
+func (c *checker) refresh(p *document.Path, d *durationpb.Duration) {
+	if d != nil && d.AsDuration() != 0 && d.AsDuration() <= time.Millisecond {
+		c.fail(p, "%s is too short: Envoy takes more than 1ms; write seconds, such as 60s", d.AsDuration())
+	}
+}
+
+// logFile checks the path of a file for logs. Envoy refuses each listener if it cannot open the file.
+func (c *checker) logFile(p *document.Path, path string) {
+	switch last := path[strings.LastIndexByte(path, '/')+1:]; {
+	case strings.Contains(path, "\x00"):
+		c.fail(p, "has a NUL character, which no path has; remove it")
+	case path != "" && (last == "" || last == "." || last == ".."):
+		c.fail(p, "%s is a directory; write the path of a file, such as /dev/stdout", document.Quote(path))
+	}
+}
+
 func (c *checker) accessLog(m *meshconfig.MeshConfig) {
+	c.logFile((*document.Path)(nil).Field("accessLogFile"), m.AccessLogFile)
 	format := (*document.Path)(nil).Field("accessLogFormat")
 	if reason := syntax.CheckAccessLogFormat(m); reason != "" {
 		c.warn(format, "%s: the default format is used", reason)
@@ -250,6 +269,7 @@ func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshCo
 			c.warn(at, "%s: the default format is used", reason)
 		}
 	}
+	c.logFile(at.Field("envoyFileAccessLog").Field("path"), provider.GetEnvoyFileAccessLog().GetPath())
 	if l := provider.GetLightstep(); l != nil && l.AccessToken == "" { //nolint:staticcheck // deprecated, and still in use
 		c.warn(at.Field("lightstep").Field("accessToken"), "is needed")
 	}
@@ -292,29 +312,8 @@ func (c *checker) statusOnError(p *document.Path, text string) {
 	c.warn(p, "%s is no status that Envoy has: 403 is used; write the number of an HTTP status", document.Quote(text))
 }
 
-// backendService checks "host" or "namespace/host".
-func backendService(s string) string {
-	namespace, host, ok := strings.Cut(s, "/")
-	switch {
-	case !ok && syntax.IsIP(s):
-		return ""
-	case !ok:
-		return syntax.FQDN(s)
-	}
-	if reason := syntax.Name(strings.TrimPrefix(namespace, "~")); reason != "" && namespace != "*" && namespace != "." {
-		return reason
-	}
-	if reason := syntax.WholeWildcard(host); reason != "" {
-		return reason
-	}
-	if host != "*" && !strings.Contains(host, ".") {
-		return document.Quote(host) + " has no dot; write the full name of the host"
-	}
-	return ""
-}
-
 func (c *checker) backend(p *document.Path, b backend) {
-	if reason := backendService(b.GetService()); reason != "" {
+	if reason := syntax.BackendService(b.GetService()); reason != "" {
 		c.warn(p.Field("service"), "%s", reason)
 	}
 	if reason := syntax.Port(b.GetPort()); reason != "" {

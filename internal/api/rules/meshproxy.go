@@ -36,6 +36,10 @@ func (c *checker) proxyConfig(p *document.Path, d *meshconfig.ProxyConfig) {
 		c.fail(p.Field("drainDuration"), "must be whole seconds, 1s at least, not %v", drain)
 	}
 	c.collectors(p, d)
+	tags := p.Field("tracing").Field("customTags")
+	for _, name := range sortedKeys(d.Tracing.GetCustomTags()) {
+		c.customTag(tags.Key(name), name, d.Tracing.CustomTags[name].GetHeader().GetName())
+	}
 	c.connectionSettings(p.Field("connectionSettings"), d.ConnectionSettings)
 	if _, ok := d.ProxyMetadata["ISTIO_META_DNS_AUTO_ALLOCATE"]; ok {
 		c.warn(p.Field("proxyMetadata").Key("ISTIO_META_DNS_AUTO_ALLOCATE"), "is deprecated: addresses are allocated by default; remove it")

@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"fmt"
-	"net/url"
 	"strings"
 
 	security "istio.io/api/security/v1beta1"
@@ -37,7 +35,7 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 	c.notEmpty(p.Field("spaceDelimitedClaims"), rule.SpaceDelimitedClaims)
 	c.atMost(p.Field("spaceDelimitedClaims"), len(rule.SpaceDelimitedClaims), 64)
 	if rule.JwksUri != "" {
-		c.rule(p.Field("jwksUri"), checkKeyURL(rule.JwksUri))
+		c.rule(p.Field("jwksUri"), syntax.KeyURL(rule.JwksUri))
 		if rule.Jwks != "" {
 			c.fail(p.Field("jwks"), "excludes jwksUri; keep one of them")
 		}
@@ -52,6 +50,7 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 		} else {
 			c.rule(at, syntax.HeaderName(h.Name))
 		}
+		c.headerText(p.Field("fromHeaders").At(i).Field("prefix"), h.GetPrefix())
 	}
 	if rule.OutputPayloadToHeader != "" {
 		c.rule(p.Field("outputPayloadToHeader"), syntax.HeaderName(rule.OutputPayloadToHeader))
@@ -80,18 +79,6 @@ func (c *checker) notEmpty(p *document.Path, texts []string) {
 			c.fail(p.At(i), "a value must not be empty")
 		}
 	}
-}
-
-// checkKeyURL checks the address of a key set.
-func checkKeyURL(s string) string {
-	if len(s) > 2048 {
-		return fmt.Sprintf("has %d characters, the limit is 2048", len(s))
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return "is not the address of a key set; write http://HOST/PATH or https://HOST/PATH"
-	}
-	return ""
 }
 
 // keys checks the keys in a rule: a set of them, or one.

@@ -234,8 +234,8 @@ func (c *checker) waypoint(p *document.Path, s *networking.ServiceEntry, about A
 
 // partial warns of a wildcard that is not a whole part of a host name: no certificate has such a name.
 func (c *checker) partial(p *document.Path, host string, resolution networking.ServiceEntry_Resolution) {
-	if rest, wild := strings.CutPrefix(host, "*"); wild && rest != "" && rest[0] != '.' && resolution != networking.ServiceEntry_DYNAMIC_DNS {
-		c.warn(p, "%s: a wildcard for a part of a name may match less than it seems; write *.example.com", document.Quote(host))
+	if mesh.IsPartialWildcard(host) && resolution != networking.ServiceEntry_DYNAMIC_DNS {
+		c.warn(p, "%s: a wildcard for a part of a name matches no connection with TLS, and may match less than it seems; write *.example.com", document.Quote(host))
 	}
 }
 

@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
@@ -59,8 +57,9 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 	if l.Bind != "" && !syntax.IsIP(l.Bind) {
 		c.fail(p.Field("bind"), "%s is not an IP address, which is what an inbound listener is bound to", document.Quote(l.Bind))
 	}
+	c.rule(p.Field("bind"), syntax.Listenable(l.Bind))
 	if l.DefaultEndpoint != "" {
-		c.rule(p.Field("defaultEndpoint"), checkDefaultEndpoint(l.DefaultEndpoint))
+		c.rule(p.Field("defaultEndpoint"), syntax.DefaultEndpoint(l.DefaultEndpoint))
 	}
 	c.vacant(p, l.GetPort(), l.CaptureMode)
 	c.connectionPool(p.Field("connectionPool"), l.ConnectionPool)
@@ -90,26 +89,6 @@ func (c *checker) vacant(p *document.Path, port *networking.SidecarPort, mode ne
 	if n := port.GetNumber(); mesh.Reserved(n, mode == networking.CaptureMode_NONE) {
 		c.warn(p.Field("port").Field("number"), "%d is a port that the proxy or its agent uses itself: there is no such listener", n)
 	}
-}
-
-// checkDefaultEndpoint checks the address of the application, to which an ingress listener forwards.
-func checkDefaultEndpoint(s string) string {
-	if syntax.IsUnix(s) {
-		return syntax.Unix(s)
-	}
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return fmt.Sprintf("%s needs an address and a port, like 127.0.0.1:8080", document.Quote(s))
-	}
-	switch host {
-	case "", "127.0.0.1", "0.0.0.0", "::1", "::":
-	default:
-		return fmt.Sprintf("%s: the application is reached at 127.0.0.1, 0.0.0.0 (its own address), [::1], [::] or a unix:// socket only", document.Quote(s))
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Sprintf("%s: the port must be a number from 1 to 65535", document.Quote(s))
-	}
-	return ""
 }
 
 func (c *checker) egresses(p *document.Path, listeners []*networking.IstioEgressListener) {
@@ -167,6 +146,7 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 		if l.Bind != "" && !syntax.IsIP(l.Bind) {
 			c.fail(p.Field("bind"), "%s is not an IP address or a unix:// socket", document.Quote(l.Bind))
 		}
+		c.rule(p.Field("bind"), syntax.Listenable(l.Bind))
 	}
 	if l.Port != nil {
 		c.vacant(p, l.Port, l.CaptureMode)

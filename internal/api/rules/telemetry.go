@@ -20,9 +20,7 @@ func Telemetry(s *telemetry.Telemetry, about About) []document.Finding {
 				c.warn(tracing.At(i).Field("providers").At(1), "only the first provider counts; remove the others")
 			}
 			for _, name := range sortedKeys(t.GetCustomTags()) {
-				if name == "" {
-					c.fail(tracing.At(i).Field("customTags").Key(name), "a tag needs a name")
-				}
+				c.customTag(tracing.At(i).Field("customTags").Key(name), name, t.CustomTags[name].GetHeader().GetName())
 			}
 		}
 		for i, m := range s.Metrics {
@@ -34,6 +32,14 @@ func Telemetry(s *telemetry.Telemetry, about About) []document.Finding {
 			c.logging(at.Field("accessLogging").At(i), l)
 		}
 	})
+}
+
+// customTag checks a tag of traces, which may have the value of a header.
+func (c *checker) customTag(p *document.Path, name, header string) {
+	if name == "" {
+		c.fail(p, "a tag needs a name")
+	}
+	c.headerText(p.Field("header").Field("name"), header)
 }
 
 // logging checks an entry about access logs. A filter that Envoy cannot evaluate is no error, because the names in it are free.

@@ -166,6 +166,9 @@ func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualServic
 	if !(gatewaysOnly && syntax.IsGeneratedSNI(sni)) && !c.rule(p, syntax.Wildcard(sni)) {
 		return
 	}
+	if mesh.IsPartialWildcard(sni) {
+		c.warn(p, "%s has no effect: in server names a wildcard stands for whole labels; write *.example.com", document.Quote(sni))
+	}
 	for _, h := range vs.Hosts {
 		if syntax.Covers(strings.ToLower(h), strings.ToLower(sni)) {
 			return

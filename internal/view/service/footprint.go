@@ -190,12 +190,18 @@ func (q *Queries) headless(r *query.Reader, s *Service) bool {
 func (q *Queries) endpointAddresses(r *query.Reader, s *Service, port uint32) []string {
 	var out []string
 	for _, e := range q.Endpoints(r, s, port) {
-		if a, err := netip.ParseAddr(e.Address); err == nil && a.Zone() == "" && e.Port != 0 && e.Health != mesh.Unusable {
+		a, err := netip.ParseAddr(e.Address)
+		if err == nil && a.Zone() == "" && !a.Unmap().IsUnspecified() && e.Port != 0 && e.Health != mesh.Unusable {
 			out = append(out, a.Unmap().String())
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+func isUnspecified(address string) bool {
+	a, err := netip.ParseAddr(address)
+	return err == nil && a.IsUnspecified()
 }
 
 func isAddress(host string) bool {
@@ -204,13 +210,14 @@ func isAddress(host string) bool {
 }
 
 // splitAddresses returns the single addresses of a service in canonical form, each once, and whether it has address
-// blocks. A host that is an IP address is one of them.
+// blocks. A host that is an IP address is one of them. The unspecified address, such as 0.0.0.0, is none of them: no connection goes there, and
+// it is the address of the listener for services without an address.
 func splitAddresses(host string, addresses []string) (singles []string, blocks bool) {
-	if a, ok := parseAddress(host); ok { // the host may be an IP address
+	if a, ok := parseAddress(host); ok && !isUnspecified(a) { // the host may be an IP address
 		singles = append(singles, a)
 	}
 	for _, text := range addresses {
-		if a, ok := parseAddress(text); ok {
+		if a, ok := parseAddress(text); ok && !isUnspecified(a) {
 			singles = union(singles, []string{a})
 		}
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -80,7 +81,7 @@ func (q *Queries) GatewayTLS(r *query.Reader, p gateway.Proxies, s *gateway.Plac
 			}
 			for _, name := range wanted {
 				for _, host := range b.Hosts {
-					if both := narrower(host, name); both != "" && !taken[both] {
+					if both := narrower(host, name); both != "" && !taken[both] && !mesh.IsPartialWildcard(both) {
 						taken[both] = true
 						names = append(names, both)
 					}
@@ -131,8 +132,8 @@ func (p passed) equal(o passed) bool { return p.namespace == o.namespace && slic
 // passedOf returns the ports and subsets of a service in the mesh.
 func (q *Queries) passedOf(r *query.Reader, v service.HostView) (passed, bool) {
 	s, ok := q.services.Service.Get(r, v)
-	if !ok || s.External || s.Resolution == mesh.DynamicDNS {
-		return passed{}, false
+	if !ok || s.External || s.Resolution == mesh.DynamicDNS || strings.HasPrefix(s.Host, "*") {
+		return passed{}, false // Envoy matches a star at the beginning of a server name only, and outbound_.80_._.*.example.com has it further on
 	}
 	of := passed{namespace: s.Namespace}
 	policy, _ := q.traffic.Policy.Get(r, v)

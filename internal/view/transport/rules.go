@@ -47,7 +47,9 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 		b.addNarrower(k.Host, objects)
 		return Part{Host: k.Host, namespace: s.Namespace, options: k.options, Rules: b.rules}.withHash(s.Created - 1), len(b.rules) > 0
 	case port.Protocol.IsTLS():
-		b.addTLS(objects)
+		if b.addTLS(objects); len(b.rules) == 0 {
+			return Part{}, false
+		}
 	default:
 		b.addTCP(objects)
 	}
@@ -78,8 +80,9 @@ type builder struct {
 
 // addTLS adds the rules for TLS. If none applies to these clients, it adds the service's own name.
 func (b *builder) addTLS(objects []*state.VirtualService) {
-	if b.addTLSRules(objects); len(b.rules) == 0 {
-		b.addDefault(b.serverNames)
+	b.addTLSRules(objects)
+	if names := matchable(b.serverNames); len(b.rules) == 0 && len(names) == len(b.serverNames) {
+		b.addDefault(names)
 	}
 }
 
@@ -99,10 +102,19 @@ func (b *builder) addTLSRules(objects []*state.VirtualService) {
 				if !b.applies(m) {
 					continue
 				}
-				b.addRule(Rule{Blocks: b.subnets(m.DestinationSubnets), ServerNames: serverNames(m.SniHosts), Object: vs.Object}, rule.Route)
+				names := serverNames(m.SniHosts)
+				if usable := matchable(names); len(usable) > 0 || len(names) == 0 {
+					b.addRule(Rule{Blocks: b.subnets(m.DestinationSubnets), ServerNames: usable, Object: vs.Object}, rule.Route)
+				}
 			}
 		}
 	}
+}
+
+// matchable removes each name with a wildcard for a part of a label, such as *-a.example.com. Envoy refuses a listener that matches TLS by
+// such a name.
+func matchable(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), mesh.IsPartialWildcard)
 }
 
 // addTCP adds the TCP rules that apply, up to the first that matches all connections.

@@ -195,12 +195,13 @@ func (t translation) dnsCluster(p mesh.Port, name string, timeout time.Duration,
 	return envoy.DNSCluster(name, timeout, envoy.DNSOptions{Refresh: t.tables.DNSRefresh(t.r), One: one, IPv6: t.client.IPv6}, envoy.Assignment(name, groups, t.s.External, envoy.Peers{On: t.scope.Measured(t.r), Namespace: t.s.Namespace}))
 }
 
-// dnsEndpoints are the endpoints of a service that Envoy resolves. If the service has none, the host itself is one.
+// dnsEndpoints are the endpoints of a service that Envoy resolves. If the service has none, the host itself is one. An endpoint without an address,
+// which another ServiceEntry for the host may have, is reached through a gateway of its network, and Envoy has nothing to resolve.
 func (t translation) dnsEndpoints(p mesh.Port, subset *networking.Subset) []mesh.PortEndpoint {
 	list := t.services.Endpoints(t.r, t.s, p.Number)
 	var out []mesh.PortEndpoint
 	for _, e := range list {
-		if e.Health == mesh.Healthy && e.Has(subset.GetLabels()) {
+		if e.Health == mesh.Healthy && e.Address != "" && e.Has(subset.GetLabels()) {
 			out = append(out, e)
 		}
 	}

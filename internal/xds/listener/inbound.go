@@ -174,7 +174,14 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 	default:
 		ip = envoy.WildcardOf(s.Families)
 	}
+	both := ip == envoy.LoopbackIPv6 && s.Families == mesh.BothFamilies
+	if both { // a listener for outbound traffic has both loopback addresses: this one replaces it
+		ip = envoy.Loopback
+	}
 	l := envoy.Listener(envoy.ListenerName(ip, p.Number), ip, p.Number, envoy.Inbound, true)
+	if both {
+		envoy.AddFamily(l)
+	}
 	in := s.entry(p)
 	l.FilterChains = s.chains(in, nil)
 	var seen inspection

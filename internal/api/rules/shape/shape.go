@@ -137,6 +137,7 @@ func isRequired(f protoreflect.FieldDescriptor) bool {
 	switch strings.TrimPrefix(string(f.FullName()), "istio.") {
 	case "telemetry.v1alpha1.ProviderRef.name", "telemetry.v1alpha1.Tracing.Literal.value", "telemetry.v1alpha1.Tracing.Environment.name",
 		"telemetry.v1alpha1.Tracing.RequestHeader.name", "telemetry.v1alpha1.Tracing.Formatter.value",
+		"mesh.v1alpha1.Tracing.Literal.value", "mesh.v1alpha1.Tracing.Environment.name", "mesh.v1alpha1.Tracing.RequestHeader.name",
 		"extensions.v1alpha1.WasmPlugin.url", "extensions.v1alpha1.WasmConfig.url", "extensions.v1alpha1.EnvVar.name",
 		"extensions.v1alpha1.LuaConfig.inline_code", "type.v1beta1.PortSelector.number",
 		"networking.v1alpha3.EnvoyFilter.EnvoyConfigObjectPatch.patch":

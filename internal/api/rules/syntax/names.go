@@ -139,6 +139,20 @@ func IsIP(s string) bool {
 	return err == nil && a.Zone() == ""
 }
 
+// Listenable refuses addresses at which Envoy cannot listen: IPv4 addresses in the form of IPv6, because its IPv6 sockets take no IPv4
+// addresses, and link-local addresses of IPv6, which need the name of an interface.
+func Listenable(s string) string {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+	case a.Is4In6():
+		return fmt.Sprintf("Envoy cannot listen at %s, an IPv4 address in the form of IPv6; write %s", document.Quote(s), a.Unmap())
+	case a.Is6() && a.IsLinkLocalUnicast():
+		return fmt.Sprintf("Envoy cannot listen at %s, which needs an interface; write another address of the workload", document.Quote(s))
+	}
+	return ""
+}
+
 // Subnet checks an address or an address block.
 func Subnet(s string) string {
 	if !strings.Contains(s, "/") {
