@@ -72,6 +72,7 @@ func routes() []Entry {
 		{"gateway-no-route", Info, "No VirtualService names a Gateway: requests get status 404, and other connections are closed.", "Name the Gateway in spec.gateways of a VirtualService, or remove it."},
 		{"route-foreign-host", Info, "A VirtualService has rules for a Service of another namespace, and the clients there follow them.", "Nothing if that is meant. Name the own namespace alone in exportTo if the rules are for its own clients."},
 		{"match-no-token", Warning, "A match is about a claim of the token of a request, and no RequestAuthentication verifies tokens: as if no request had one.", "Add a RequestAuthentication for the gateways."},
+		{"route-dubbo", Warning, "A rule for HTTP asks for something that Envoy cannot do with calls of the protocol Dubbo. It routes them by method and attachments only.", "Remove that part, or have the providers serve Triple."},
 		{"route-empty", Warning, "No rule of a VirtualService is left: it counts as absent.", "Correct its delegates."},
 		{"rule-no-host", Warning, "A DestinationRule is for a host that no object declares, and has no effect.", "Correct the host, or declare it."},
 		{"rule-no-port", Warning, "Settings of a DestinationRule are for a port that the service does not have.", "Write one of the ports that the message lists."},

@@ -19,7 +19,10 @@ import (
 const jar = "/usr/share/java/zookeeper.jar"
 
 // NewZooKeeper prepares a ZooKeeper with its files in dir, whose data survive a kill. The error is Missing if Java or ZooKeeper is not here.
-func NewZooKeeper(dir string) (*Server, error) {
+func NewZooKeeper(dir string) (*Server, error) { return NewZooKeeperIn(dir, Place{Host: "127.0.0.1"}) }
+
+// NewZooKeeperIn is NewZooKeeper for a ZooKeeper in another place.
+func NewZooKeeperIn(dir string, place Place) (*Server, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, &Missing{"Java", "install a Java runtime, such as the package default-jre-headless of Debian"}
@@ -31,10 +34,11 @@ func NewZooKeeper(dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.place = place
 	s.data = filepath.Join(dir, "zookeeper-data")
 	config := filepath.Join(dir, "zoo.cfg")
-	text := fmt.Sprintf("tickTime=500\nminSessionTimeout=1000\nmaxClientCnxns=0\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"+
-		"4lw.commands.whitelist=srvr\n", s.data, s.Port)
+	text := fmt.Sprintf("tickTime=500\nminSessionTimeout=1000\nmaxClientCnxns=0\ndataDir=%s\nclientPort=%d\nclientPortAddress=%s\nadmin.enableServer=false\n"+
+		"4lw.commands.whitelist=srvr\n", s.data, s.Port, place.Host)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -44,7 +48,7 @@ func NewZooKeeper(dir string) (*Server, error) {
 		return cmd
 	}
 	s.ready = func(ctx context.Context) error {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Address())
+		c, err := s.dial(ctx)
 		if err != nil {
 			return err
 		}
