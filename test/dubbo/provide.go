@@ -39,10 +39,14 @@ type Greeter struct{ name string }
 func (*Greeter) Reference() string { return defaultInterface }
 
 // Greet answers with the provider's name. The argument is a command for the providers that it names: `fail:v1,v2` and `slow:v1`.
-func (g *Greeter) Greet(ctx context.Context, argument string) (string, error) { return g.answer(ctx, "Greet", argument) }
+func (g *Greeter) Greet(ctx context.Context, argument string) (string, error) {
+	return g.answer(ctx, "Greet", argument)
+}
 
 // Part is another method.
-func (g *Greeter) Part(ctx context.Context, argument string) (string, error) { return g.answer(ctx, "Part", argument) }
+func (g *Greeter) Part(ctx context.Context, argument string) (string, error) {
+	return g.answer(ctx, "Part", argument)
+}
 
 func (g *Greeter) answer(ctx context.Context, method, argument string) (string, error) {
 	what, names, _ := strings.Cut(argument, ":")

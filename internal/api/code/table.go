@@ -124,7 +124,7 @@ func registries() []Entry {
 		{"registry-host-conflict", Warning, "Two services of one registry have the same host; only one of them is served.", "Rename one of them, or give one another host with hosts."},
 		{"registry-instance", Warning, "An instance in a registry has no address or port that clients can use, and is left out.", "Register it with an IP address or DNS name and a port."},
 		{"registry-name", Warning, "The name of a service in a registry makes no host that it may have; it is not served.", "Rename the service, or give it a host with hosts."},
-		{"registry-protocol", Warning, "The protocol of an instance is unknown, or instances disagree; the port is TCP.", "Give all instances of a port one known protocol."},
+		{"registry-protocol", Warning, "The protocol of an instance is unknown or has a serialization that Envoy does not read, or instances disagree; the port is TCP.", "Give all instances of a port one known protocol."},
 		{"registry-refused", Warning, "A registry does not let the control plane read it, or not all of it; its last services stay in force.", "Give the user or token in authFile the rights to read services and nodes."},
 		{"registry-unreachable", Warning, "A registry cannot be read; its last services stay in force.", "See whether the server runs, and whether its address is right."},
 		{"registry-unread", Warning, "A part of a registry cannot be read; it costs itself only.", "Correct the part as the message says."},

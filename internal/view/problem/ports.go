@@ -15,7 +15,7 @@ import (
 // hostPorts are the ports of the services that the hosts of a VirtualService name.
 type hostPorts struct {
 	ports []mesh.Port
-	// dubbo are those of the services that have calls of the protocol Dubbo.
+	// dubbo are the services among them with a port of the protocol Dubbo.
 	dubbo []*service.Service
 	// more is true if ports is incomplete, because a pattern covers too many services to look at all of them.
 	more bool

@@ -39,11 +39,12 @@ const (
 
 // bed is a mesh with one captured consumer.
 type bed struct {
-	dir, root, program, agentBinary string
-	pod, world                      netns.Namespace
-	zookeeper                       *servers.Server
-	plane                           *testbed.Discovery
-	agent                           *testbed.Agent
+	dir, root, program     string
+	agentBinary, discovery string
+	pod, world             netns.Namespace
+	zookeeper              *servers.Server
+	plane                  *testbed.Discovery
+	agent                  *testbed.Agent
 }
 
 // shared is the bed of all tests, or skipped is why there is none.
@@ -145,19 +146,25 @@ func (b *bed) register(ctx context.Context) (err error) {
 	return b.zookeeper.Start(ctx)
 }
 
-// build builds the programs.
+// build finds or builds the programs.
 func (b *bed) build(ctx context.Context) (err error) {
-	b.program = filepath.Join(b.dir, "dubbo")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", b.program, ".")
-	cmd.Dir = filepath.Join(b.root, "test", "dubbo")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building test/dubbo: %w\n%s", err, out)
+	if b.program = os.Getenv("DUBBO"); b.program == "" {
+		b.program = filepath.Join(b.dir, "dubbo")
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", b.program, ".")
+		cmd.Dir = filepath.Join(b.root, "test", "dubbo")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building test/dubbo: %w\n%s", err, out)
+		}
 	}
-	if b.agentBinary, err = testbed.Build(ctx, b.root, "pilot-agent", b.dir); err != nil {
-		return err
+	for name, into := range map[string]*string{"PILOT_AGENT": &b.agentBinary, "PILOT_DISCOVERY": &b.discovery} {
+		if *into = os.Getenv(name); *into != "" {
+			continue
+		}
+		if *into, err = testbed.Build(ctx, b.root, strings.ReplaceAll(strings.ToLower(name), "_", "-"), b.dir); err != nil {
+			return err
+		}
 	}
-	_, err = testbed.Build(ctx, b.root, "pilot-discovery", b.dir)
-	return err
+	return nil
 }
 
 // dialPod connects to a port of the consumer's namespace from inside.
@@ -167,7 +174,7 @@ func (b *bed) dialPod(ctx context.Context, _, address string) (net.Conn, error) 
 
 // govern starts the control plane, which reads ZooKeeper.
 func (b *bed) govern(ctx context.Context) (err error) {
-	if b.plane, err = testbed.NewDiscovery(filepath.Join(b.dir, "pilot-discovery"), b.dir); err != nil {
+	if b.plane, err = testbed.NewDiscovery(b.discovery, b.dir); err != nil {
 		return err
 	}
 	file := filepath.Join(b.dir, "registries.yaml")
