@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/pilotmesh/pilot/test/envoy"
 	"github.com/pilotmesh/pilot/test/kit/process"
@@ -307,4 +310,17 @@ func (b *bed) write(t *testing.T, text string) {
 // only returns whether all results are the line.
 func only(line string) func(map[string]int) bool {
 	return func(got map[string]int) bool { return len(got) == 1 && got[line] > 0 }
+}
+
+// node registers the URL of a provider until the test ends.
+func (b *bed) node(t *testing.T, text string) {
+	t.Helper()
+	c, err := servers.NewSession(b.zookeeper, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if err := c.Put("/dubbo/com.acme.Greeter/providers/"+url.QueryEscape(text), "", zk.FlagEphemeral); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -131,6 +131,11 @@ func TestTriple(t *testing.T) {
 		text, err := os.ReadFile(b.log("v2"))
 		return err == nil && strings.Contains(string(text), "called Greet mirrored")
 	}, args("-argument=mirrored")...)
-	rule("  - {route: [{destination: {host: %[1]s}}], retries: {attempts: 5, retryOn: \"unknown,internal,unavailable\", retryRemoteLocalities: true}}\n")
-	b.until(t, "retries", only("ok v2 Greet"), args("-calls=10", "-argument=fail:v1")...)
+
+	// A provider that is registered and does not answer.
+	b.node(t, "tri://10.78.0.16:50051/com.acme.Greeter?group=g&interface=com.acme.Greeter&stage=v1")
+	rule("  - {route: [{destination: {host: %[1]s}}], retries: {attempts: 0}}\n")
+	b.until(t, "calls without retries", func(got map[string]int) bool { return len(got) > 2 }, args("-calls=30")...)
+	rule("  - {route: [{destination: {host: %[1]s}}], retries: {attempts: 5, retryOn: connect-failure}}\n")
+	b.until(t, "retries", both, args("-calls=30")...)
 }

@@ -73,6 +73,7 @@ func (quiet) Printf(string, ...any) {}
 // Session is a client of ZooKeeper.
 type Session struct {
 	*zk.Conn
+	server *Server
 	mu   sync.Mutex
 	dead bool
 	open []net.Conn
@@ -80,19 +81,21 @@ type Session struct {
 
 // NewSession connects to a ZooKeeper. timeout is how long its ephemeral nodes stay after it is lost.
 func NewSession(s *Server, timeout time.Duration) (*Session, error) {
-	c := &Session{}
+	c := &Session{server: s}
 	conn, _, err := zk.Connect([]string{s.Address()}, timeout, zk.WithLogInfo(false), zk.WithLogger(quiet{}), zk.WithDialer(c.dial))
 	c.Conn = conn
 	return c, err
 }
 
-func (c *Session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+func (c *Session) dial(_, _ string, timeout time.Duration) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead {
 		return nil, errors.New("the client is dead")
 	}
-	conn, err := net.DialTimeout(network, address, timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := c.server.dial(ctx)
 	if err == nil {
 		c.open = append(c.open, conn)
 	}
