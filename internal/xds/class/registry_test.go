@@ -74,6 +74,14 @@ func TestDubbo(t *testing.T) {
 			t.Fatalf("the listener lacks %s:\n%s", want, got)
 		}
 	}
+	// A service without a group or version takes calls without these only, and is behind the others.
+	w.Observe(registered(0, "greeter.dubbo", dubboPort(mesh.DubboInterface{Interface: "com.acme.Greeter"}, 20880), "192.0.2.4"))
+	w.Check()
+	text := listener()
+	plain, blue := strings.Index(text, "outbound|20880||greeter.dubbo"), strings.Index(text, "outbound|20880||greeter-blue-1.dubbo")
+	if plain < blue || strings.Count(text, `regex: (0\.0\.0)?`) != 2 || strings.Count(text, "name: group") != 2 {
+		t.Errorf("calls of any group or version reach a service without:\n%s", text)
+	}
 	w.Observe(registered(0, "db.service.consul", onePort(mesh.TCP, 20880), "192.0.2.3"))
 	w.Check()
 	if got := listener(); strings.Contains(got, "dubbo_proxy") || !strings.Contains(got, "tcp_proxy") {

@@ -1,4 +1,4 @@
-// Package servers starts real registries on this machine: Consul and ZooKeeper, as scripts/registries.sh gets them.
+// Package servers starts real registries on this machine: Consul, ZooKeeper and Nacos, as scripts/registries.sh gets them.
 //
 // A Server keeps its port over restarts, and ends with this process. The package starts no goroutines.
 package servers

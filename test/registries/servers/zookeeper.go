@@ -74,9 +74,9 @@ func (quiet) Printf(string, ...any) {}
 type Session struct {
 	*zk.Conn
 	server *Server
-	mu   sync.Mutex
-	dead bool
-	open []net.Conn
+	mu     sync.Mutex
+	dead   bool
+	open   []net.Conn
 }
 
 // NewSession connects to a ZooKeeper. timeout is how long its ephemeral nodes stay after it is lost.
