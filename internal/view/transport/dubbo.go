@@ -188,8 +188,8 @@ func DubboLosses(spec *networking.VirtualService, i mesh.DubboInterface, ports [
 // undoable are the actions of a rule for HTTP that Envoy does not have for calls of Dubbo.
 func undoable(at string, rule *networking.HTTPRoute) (list []DubboLoss) {
 	const (
-		nothing = "Envoy cannot do that with calls of the protocol Dubbo: the rule does nothing"
-		without = "Envoy cannot do that with calls of the protocol Dubbo, and forwards them without it; Triple can"
+		nothing = "Envoy has no such action for calls of the protocol Dubbo: the rule does nothing"
+		without = "Envoy has no such action for calls of the protocol Dubbo, and forwards them without it; Triple has it"
 	)
 	for _, part := range []struct {
 		there         bool

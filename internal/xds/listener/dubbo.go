@@ -12,8 +12,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// dubboProxy is the filter that leads calls of Dubbo by their interface. Services with a group or version are before those without: Envoy looks at the
-// attachments of a call for the latter, and writes a line to its log if they do not match.
+// dubboProxy is the filter that leads calls of Dubbo by their interface. Services without a group or version are last: Envoy looks at the
+// attachments of a call for these, and writes a line to its log if they do not match.
 func dubboProxy(name string, calls []transport.DubboCall) *listenerv3.Filter {
 	routes := make([]envoy.DubboRoute, 0, len(calls))
 	for _, c := range calls {
