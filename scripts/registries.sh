@@ -1,6 +1,7 @@
 #!/bin/sh
 # registries.sh: gets the servers with which registries are tested into .tools/registries, once. Consul is built from its module (some minutes; its
-# licence permits tests, and no part of it is in the product); ZooKeeper comes from Debian. Tests skip what is missing, with a reason.
+# licence permits tests, and no part of it is in the product); ZooKeeper comes from Debian. `registries.sh nacos` also builds rnacos, which speaks the
+# protocols of Nacos, with Rust's cargo: about a quarter of an hour. Tests skip what is missing, with a reason.
 set -eu
 cd "$(dirname "$0")/.."
 to=$PWD/.tools/registries
@@ -33,5 +34,18 @@ if [ ! -e /usr/share/java/zookeeper.jar ]; then
     apt-get update -qq && apt-get install -y -qq --no-install-recommends zookeeper
   else
     echo "registries: no ZooKeeper: install the package zookeeper of Debian; its tests are skipped until then"
+  fi
+fi
+rnacos=0.8.8
+if [ "${1:-}" = nacos ] && [ ! -x "$to/rnacos" ]; then
+  if ! command -v cargo > /dev/null; then
+    echo "registries: no Nacos: install Rust's cargo, which builds rnacos $rnacos; its tests are skipped until then"
+  else
+    echo "registries: building rnacos $rnacos, which takes about a quarter of an hour"
+    built=$(mktemp -d)
+    trap 'rm -rf "${work:-}" "$built"' EXIT
+    cargo install --quiet --locked --root "$built" "rnacos@$rnacos"
+    cp "$built/bin/rnacos" "$to/rnacos.new"
+    mv "$to/rnacos.new" "$to/rnacos"
   fi
 fi

@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/consul"
+	nacossource "github.com/pilotmesh/pilot/internal/source/nacos"
 	"github.com/pilotmesh/pilot/internal/source/registries"
 	"github.com/pilotmesh/pilot/internal/source/zookeeper"
 	"github.com/pilotmesh/pilot/test/registries/servers"
@@ -158,7 +159,7 @@ func newBed(t *testing.T, entry string) *bed {
 	}
 	s, err := registries.New(registries.Options{
 		Path: file, Domain: "cluster.local", Log: slog.New(slog.DiscardHandler),
-		Factories: map[string]registries.Factory{registries.Consul: consul.New, registries.ZooKeeper: zookeeper.New},
+		Factories: map[string]registries.Factory{registries.Consul: consul.New, registries.ZooKeeper: zookeeper.New, registries.Nacos: nacossource.New},
 	})
 	if err != nil {
 		t.Fatal(err)

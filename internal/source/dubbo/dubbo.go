@@ -6,6 +6,7 @@ package dubbo
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -34,9 +35,12 @@ func (p Provider) id() string {
 
 // Instance returns the provider as an instance.
 func (p Provider) Instance() registries.Instance {
-	in := registries.Instance{
-		ID: p.id(), Address: p.Address, Ports: []registries.Port{{Number: p.Port, Protocol: Protocol(p.Scheme, p.Params)}}, Labels: Labels(p.Params), Weight: weightOf(p.Params),
+	port := registries.Port{Number: p.Port, Protocol: Protocol(p.Scheme, p.Params)}
+	if p.Scheme == "dubbo" && port.Protocol != mesh.Dubbo.String() {
+		port.Remark = fmt.Sprintf("its serialization is %s, and Envoy reads calls in hessian2 only, so that port %d is TCP and calls are not routed; "+
+			"let the provider prefer hessian2 (prefer.serialization)", serialization(p.Params), p.Port)
 	}
+	in := registries.Instance{ID: p.id(), Address: p.Address, Ports: []registries.Port{port}, Labels: Labels(p.Params), Weight: weightOf(p.Params)}
 	switch {
 	case p.Params["disabled"] == "true":
 		in.Down = "disabled is true"
@@ -45,6 +49,10 @@ func (p Provider) Instance() registries.Instance {
 	}
 	return in
 }
+
+// goRelease begins the release of providers that are written in Go. They register the weight 0 if none is set, and their consumers then choose
+// among them evenly.
+const goRelease = "dubbo-golang-"
 
 // weightOf returns the weight of a provider, beside 1 for the default. A text that is no number is returned, so that it is reported.
 func weightOf(params map[string]string) string {
@@ -56,6 +64,9 @@ func weightOf(params map[string]string) string {
 	if err != nil {
 		return text
 	}
+	if n == 0 && strings.HasPrefix(params["release"], goRelease) {
+		return ""
+	}
 	return strconv.FormatFloat(n/defaultWeight, 'g', -1, 64)
 }
 
@@ -64,8 +75,7 @@ func weightOf(params map[string]string) string {
 func Protocol(scheme string, params map[string]string) string {
 	switch scheme {
 	case "dubbo":
-		preferred, _, _ := strings.Cut(params["prefer.serialization"], ",")
-		if s := cmp.Or(params["serialization"], strings.TrimSpace(preferred)); s != "" && s != "hessian2" {
+		if serialization(params) != "hessian2" {
 			return "tcp"
 		}
 		return mesh.Dubbo.String()
@@ -77,6 +87,12 @@ func Protocol(scheme string, params map[string]string) string {
 		return "http"
 	}
 	return "tcp"
+}
+
+// serialization is the serialization of the calls of consumers that follow the provider.
+func serialization(params map[string]string) string {
+	preferred, _, _ := strings.Cut(params["prefer.serialization"], ",")
+	return cmp.Or(params["serialization"], strings.TrimSpace(preferred), "hessian2")
 }
 
 // Labels returns the parameters that may be labels. Tags of Dubbo with a key and a value are labels of their own, and go before parameters.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -62,12 +63,27 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
+// TestSerialization: a port with calls that Envoy cannot read is TCP, and has a remark.
+func TestSerialization(t *testing.T) {
+	for preferred, remark := range map[string]string{"hessian2,fastjson2": "", "fastjson2,hessian2": "its serialization is fastjson2"} {
+		p := Provider{Scheme: "dubbo", Port: 20880, Params: map[string]string{"prefer.serialization": preferred}}.Instance().Ports[0]
+		if got := p.Remark; got != remark && (remark == "" || !strings.HasPrefix(got, remark)) {
+			t.Errorf("%s: %q", preferred, got)
+		}
+	}
+}
+
 // TestWeight: 100 is Dubbo's default and counts as 1. Other text stays, so that it is reported; a disabled provider takes no traffic.
 func TestWeight(t *testing.T) {
 	for _, test := range []struct{ weight, byDefault, want string }{{"", "", ""}, {"100", "", "1"}, {"50", "", "0.5"}, {"0", "", "0"}, {"", "200", "2"}, {"much", "", "much"}} {
 		params := map[string]string{"weight": test.weight, "default.weight": test.byDefault}
 		if got := (Provider{Scheme: "dubbo", Params: params}).Instance().Weight; got != test.want {
 			t.Errorf("%+v: %q", test, got)
+		}
+	}
+	for release, want := range map[string]string{"dubbo-golang-3.3.1": "", "3.3.5": "0"} {
+		if got := (Provider{Scheme: "tri", Params: map[string]string{"weight": "0", "release": release}}).Instance().Weight; got != want {
+			t.Errorf("the weight 0 of release %s: %q, want %q", release, got, want)
 		}
 	}
 	for _, params := range []map[string]string{{"disabled": "true"}, {"enabled": "false"}} {

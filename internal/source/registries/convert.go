@@ -233,6 +233,9 @@ func (w *conversion) usePorts(in *Instance, vport uint32) (numbers []uint32) {
 		}
 		number := cmp.Or(vport, p.Number)
 		protocol := w.protocol(in, p)
+		if p.Remark != "" {
+			w.Mark("registry-protocol", in.ID, "%s", p.Remark)
+		}
 		u, ok := w.ports[number]
 		switch {
 		case !ok:

@@ -28,6 +28,8 @@ type Port struct {
 	Target uint32
 	// Protocol is the name of the protocol as the registry has it. If it is empty, the metadata of the instance or the file decides.
 	Protocol string
+	// Remark is why the port does not have the protocol that the instance speaks; empty if it has.
+	Remark string
 }
 
 // Instance is an instance of a service, as a registry has it.

@@ -328,6 +328,7 @@ func TestConvert(t *testing.T) {
 		{"protocol of the registry", "protocol: grpc", *at("192.0.2.1"), "grpc-80@80 STATIC; 192.0.2.1 grpc-80=80 w1", ""},
 		{"protocol of the instance", "protocol: grpc", instance("192.0.2.1", "", map[string]string{"protocol": "TCP"}), "tcp-80@80 STATIC; 192.0.2.1 tcp-80=80 w1", ""},
 		{"unknown protocol", "", instance("192.0.2.1", "", map[string]string{"protocol": "smoke"}), "tcp-80@80 STATIC; 192.0.2.1 tcp-80=80 w1", "registry-protocol"},
+		{"unreadable protocol", "", Service{HostName: "web", Suffix: "test", Instances: []Instance{{ID: "a", Address: "192.0.2.1", Ports: []Port{{Number: 80, Protocol: "tcp", Remark: "why"}}}}}, "tcp-80@80 STATIC; 192.0.2.1 tcp-80=80 w1", "registry-protocol"},
 		{"one port for all", "vport: {default: 8080}", *at("192.0.2.1"), "http-8080@8080 STATIC; 192.0.2.1 http-8080=80 w1", ""},
 		{"one port for the service", "vport: {default: 8080, services: [{name: web, value: 90}]}", *at("192.0.2.1"), "http-90@90 STATIC; 192.0.2.1 http-90=80 w1", ""},
 		{"loopback", "", *at("127.0.0.1"), "STATIC", "registry-instance"},

@@ -2,17 +2,21 @@ package problem
 
 import (
 	"fmt"
+	"slices"
 
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/transport"
 )
 
 // hostPorts are the ports of the services that the hosts of a VirtualService name.
 type hostPorts struct {
 	ports []mesh.Port
+	// dubbo are the services among them with a port of the protocol Dubbo.
+	dubbo []*service.Service
 	// more is true if ports is incomplete, because a pattern covers too many services to look at all of them.
 	more bool
 }
@@ -28,7 +32,11 @@ func (s hostPorts) speak(number uint32, fits func(mesh.Protocol) bool) bool {
 	return s.more
 }
 
-func requests(p mesh.Protocol) bool    { return p.IsHTTP() || p.Sniffed() }
+func requests(p mesh.Protocol) bool { return p.IsHTTP() || p.Sniffed() }
+
+// routed reports whether rules for HTTP apply to a protocol.
+func routed(p mesh.Protocol) bool { return requests(p) || p == mesh.Dubbo }
+
 func connections(p mesh.Protocol) bool { return !p.IsHTTP() && !p.IsTLS() && p != mesh.UDP }
 
 // idleRules warns of hosts without a service, and of rules for ports that no service of the hosts has, or that speak another
@@ -46,8 +54,10 @@ func (f *findings) idleRules(vs *state.VirtualService) {
 			continue
 		}
 		all.ports, all.more = append(all.ports, s.ports...), all.more || s.more
+		all.dubbo = append(all.dubbo, s.dubbo...)
 	}
 	f.idleMatches(vs.Spec, all)
+	f.dubboLosses(vs.Spec, all.dubbo)
 }
 
 // portsOf returns the ports of the services of a host or pattern.
@@ -55,6 +65,9 @@ func (f *findings) portsOf(host string) (s hostPorts) {
 	add := func(name string) {
 		if svc, ok := f.q.services.Service.Get(f.r, service.HostView{Host: name, Viewer: f.q.scope.Viewer(f.r, name, f.key.Namespace)}); ok {
 			s.ports = append(s.ports, svc.Ports...)
+			if svc.Dubbo != nil && slices.ContainsFunc(svc.Ports, func(p mesh.Port) bool { return p.Protocol == mesh.Dubbo }) {
+				s.dubbo = append(s.dubbo, svc)
+			}
 		}
 	}
 	add(host)
@@ -106,10 +119,10 @@ func (f *findings) idleMatches(spec *networking.VirtualService, s hostPorts) {
 			return
 		}
 		for j, m := range rule.GetMatch() {
-			f.idleMatch(fmt.Sprintf("spec.http[%d].match[%d].port", i, j), m.GetPort(), s, requests, "HTTP")
+			f.idleMatch(fmt.Sprintf("spec.http[%d].match[%d].port", i, j), m.GetPort(), s, routed, "HTTP")
 		}
 	}
-	if len(spec.Http) > 0 && !s.speak(0, requests) {
+	if len(spec.Http) > 0 && !s.speak(0, routed) {
 		f.warn("route-wrong-protocol", "spec.http", "no port of the hosts is declared to speak HTTP: these rules do nothing; declare the protocol of a port, or write rules for tcp or tls")
 	}
 	if len(spec.Tls) > 0 && !s.speak(0, mesh.Protocol.IsTLS) {
@@ -141,5 +154,24 @@ func (f *findings) idleMatch(at string, number uint32, s hostPorts, fits func(me
 		f.warn("route-wrong-protocol", at, "port %d of the hosts is not declared to speak %s: the match never applies; correct the port, or its protocol", number, what)
 	default:
 		f.warn("match-no-port", at, "no service of the hosts has port %d: the match never applies; their ports are %s", number, service.ListPorts(s.ports))
+	}
+}
+
+// dubboLosses warns of parts of rules for HTTP that have no effect on calls of the protocol Dubbo.
+func (f *findings) dubboLosses(spec *networking.VirtualService, services []*service.Service) {
+	said := map[transport.DubboLoss]bool{}
+	for i, s := range services {
+		if i == maxChecked {
+			return
+		}
+		for j, loss := range transport.DubboLosses(spec, *s.Dubbo, s.Ports) {
+			if j == maxChecked {
+				return
+			}
+			if !said[loss] {
+				said[loss] = true
+				f.warn("route-dubbo", loss.Field, "%s", loss.Reason)
+			}
+		}
 	}
 }

@@ -66,10 +66,10 @@ type Plan struct {
 	conflicts []hostConflict
 }
 
-// DubboCall is the calls of an interface of Dubbo, and where they go.
+// DubboCall is the calls of an interface of Dubbo, and where they go: by the first rule that matches.
 type DubboCall struct {
 	mesh.DubboInterface
-	Destinations []Destination
+	Rules []CallRule
 }
 
 // Dubbo returns where calls of Dubbo go, if all connections at the address are of Dubbo. One listener has the interfaces of all hosts: it
@@ -158,7 +158,7 @@ func (p *Plan) add(part Part) {
 	p.others = p.others || part.Dubbo == nil
 	for _, rule := range part.Rules {
 		if part.Dubbo != nil && len(rule.Blocks) == 0 && len(rule.ServerNames) == 0 {
-			p.dubbo = append(p.dubbo, DubboCall{*part.Dubbo, rule.Destinations})
+			p.dubbo = append(p.dubbo, DubboCall{*part.Dubbo, append(slices.Clip(part.Calls), CallRule{Destinations: rule.Destinations})})
 		}
 		p.addRule(part, rule)
 	}

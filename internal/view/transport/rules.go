@@ -55,8 +55,8 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 	}
 	part := Part{Host: k.Host, namespace: s.Namespace, options: k.options, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}
 	part.service, part.foreign = s.OfCluster(), s.Foreign(k.cluster)
-	if port.Protocol == mesh.Dubbo && own {
-		part.Dubbo = s.Dubbo
+	if port.Protocol == mesh.Dubbo && own && s.Dubbo != nil {
+		part.Dubbo, part.Calls = s.Dubbo, b.callRules(objects, *s.Dubbo)
 	}
 	return part.withHash(s.Created), true
 }

@@ -360,6 +360,8 @@ type Part struct {
 	options service.ListenOptions
 	// Dubbo is the interface that the port serves by the protocol Dubbo; nil for another protocol.
 	Dubbo *mesh.DubboInterface
+	// Calls are the rules for its calls that go before the rules for connections.
+	Calls []CallRule
 	// namespace is the namespace of the service, and service says that a Service of a Kubernetes cluster declares it. foreign says that the
 	// address is one that the service has in another cluster.
 	namespace        string
@@ -384,9 +386,7 @@ func (p Part) withHash(created int64) Part {
 	p.created = created
 	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // sorts times before 1970 first
 	b := fmt.Appendf(nil, "%s%s %s %t %d %t %t", p.age, p.Host, p.namespace, p.Sniffed, p.Port, p.foreign, p.service)
-	if p.Dubbo != nil {
-		b = fmt.Appendf(b, " %q", *p.Dubbo)
-	}
+	b = p.appendCalls(b)
 	for _, rule := range p.Rules {
 		b = fmt.Appendf(b, "\n%q %q %q %s %v", rule.Blocks, rule.ServerNames, rule.StatPrefix, rule.Object, rule.Options)
 		for _, d := range rule.Destinations {

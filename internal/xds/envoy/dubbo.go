@@ -9,31 +9,47 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// DubboRoute sends the calls of an interface of Dubbo to clusters. Group and version of a call must be equal.
+// DubboRoute sends the calls of an interface of Dubbo to clusters, by the first rule that matches. Group and version of a call must be equal.
 type DubboRoute struct {
 	Interface, Group, Version string
-	Clusters                  []Weighted
+	Rules                     []DubboRule
+}
+
+// DubboRule sends calls to clusters.
+type DubboRule struct {
+	// Method matches the name of the method. It is nil for all methods.
+	Method      *matcherv3.StringMatcher
+	Attachments []*routev3.HeaderMatcher
+	Clusters    []Weighted
 }
 
 // DubboProxy forwards calls of Dubbo by their interface. A call without a route fails, and the connection stays.
 func DubboProxy(stat string, routes []DubboRoute) *listenerv3.Filter {
 	all := &dubbov3.MultipleRouteConfiguration{Name: stat}
 	for _, r := range routes {
-		all.RouteConfig = append(all.RouteConfig, &dubbov3.RouteConfiguration{
-			Name: r.Interface, Interface: r.Interface, Group: r.Group, Version: r.Version,
-			Routes: []*dubbov3.Route{{
-				Match: &dubbov3.RouteMatch{Method: &dubbov3.MethodMatch{Name: &matcherv3.StringMatcher{
-					MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}},
-				}}},
-				Route: dubboAction(r.Clusters),
-			}},
-		})
+		config := &dubbov3.RouteConfiguration{Name: r.Interface, Interface: r.Interface, Group: r.Group, Version: r.Version}
+		for _, rule := range r.Rules {
+			config.Routes = append(config.Routes, rule.route())
+		}
+		all.RouteConfig = append(all.RouteConfig, config)
 	}
 	return NetworkFilter("envoy.filters.network.dubbo_proxy", &dubbov3.DubboProxy{
 		StatPrefix: stat, ProtocolType: dubbov3.ProtocolType_Dubbo, SerializationType: dubbov3.SerializationType_Hessian2,
 		RouteSpecifier: &dubbov3.DubboProxy_MultipleRouteConfig{MultipleRouteConfig: all},
 		DubboFilters:   []*dubbov3.DubboFilter{{Name: "envoy.filters.dubbo.router", Config: Pack(&routerv3.Router{})}},
 	})
+}
+
+// route is the rule in the form of Envoy, which needs a matcher of the method.
+func (r DubboRule) route() *dubbov3.Route {
+	method := r.Method
+	if method == nil {
+		method = &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}}
+	}
+	return &dubbov3.Route{
+		Match: &dubbov3.RouteMatch{Method: &dubbov3.MethodMatch{Name: method}, Headers: r.Attachments},
+		Route: dubboAction(r.Clusters),
+	}
 }
 
 func dubboAction(list []Weighted) *dubbov3.RouteAction {

@@ -347,19 +347,6 @@ func (v Variant) forwardTo(rule *transport.Rule) []*listenerv3.Filter {
 	return []*listenerv3.Filter{envoy.TCPSplit(rule.StatPrefix, list, v.tcpOptions(rule.Options))}
 }
 
-// dubboProxy is the filter that leads calls of Dubbo by their interface.
-func dubboProxy(name string, calls []transport.DubboCall) *listenerv3.Filter {
-	routes := make([]envoy.DubboRoute, 0, len(calls))
-	for _, c := range calls {
-		route := envoy.DubboRoute{Interface: c.Interface, Group: c.Group, Version: c.Version}
-		for _, d := range c.Destinations {
-			route.Clusters = append(route.Clusters, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
-		}
-		routes = append(routes, route)
-	}
-	return envoy.DubboProxy("outbound_"+name, routes)
-}
-
 func (v Variant) tcpOptions(c transport.ConnectionOptions) envoy.TCPOptions {
 	return envoy.TCPOptions{IdleTimeout: cmp.Or(c.IdleTimeout, v.IdleTimeout), MaxDuration: c.MaxDuration, HashSourceIP: c.HashSourceIP, TunnelTarget: c.TunnelTarget, TunnelPOST: c.TunnelPOST}
 }

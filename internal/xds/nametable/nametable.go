@@ -137,7 +137,7 @@ func (q *Queries) entries(r *query.Reader, k hostKey) []nds.Entry {
 		e.Registry, e.ShortName, e.Namespace = nds.Kubernetes, s.Name, s.Namespace
 	}
 	var pods []nds.Entry
-	if len(e.Addresses) == 0 && s.Headless {
+	if len(e.Addresses) == 0 && (s.Headless || s.Dubbo != nil) { // no other DNS server knows the hosts of interfaces of Dubbo
 		e.Addresses, pods = q.endpoints(r, s, k.Reach)
 	}
 	if len(e.Addresses) == 0 {
