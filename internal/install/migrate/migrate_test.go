@@ -75,8 +75,8 @@ func TestFindings(t *testing.T) {
 // TestSettings: a setting of the mesh that has no effect is found.
 func TestSettings(t *testing.T) {
 	m := New()
-	m.Analysis.Mesh("ConfigMap", []byte("proxyListenPort: 15777\n"))
-	if got := briefly(m.Findings()); len(got) != 1 || !strings.HasPrefix(got[0], "ignored; ") || !strings.Contains(got[0], "proxyListenPort") {
+	m.Analysis.Mesh("ConfigMap", []byte("hboneIdleTimeout: 5s\n"))
+	if got := briefly(m.Findings()); len(got) != 1 || !strings.HasPrefix(got[0], "ignored; ") || !strings.Contains(got[0], "hboneIdleTimeout") {
 		t.Errorf("%q", got)
 	}
 }

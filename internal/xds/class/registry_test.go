@@ -121,8 +121,8 @@ spec:
 	text := meshtest.Print(t, w.State(c), func(typ resource.Type, name string) bool { return typ == resource.Listener && name == "0.0.0.0_20880" })
 	at := 0
 	for _, want := range []string{
-		"exact: Part", "outbound|20880|first|greeter.dubbo", "prefix: Gre", "exact: jason", "name: user", "invertMatch: true", "name: vip", "outbound|20880|first|greeter.dubbo",
-		"regex: a|b", "name: tag", "outbound|20880|a|greeter.dubbo", "weight: 80", "outbound|20880|b|greeter.dubbo", "weight: 20", "outbound|20880||greeter.dubbo",
+		"exact: Part", "outbound|20880|first|greeter.dubbo", "name: user", "exact: jason", "invert_match: true", "name: vip", "prefix: Gre", "outbound|20880|first|greeter.dubbo",
+		"name: tag", "regex: a|b", "outbound|20880|a|greeter.dubbo", "weight: 80", "outbound|20880|b|greeter.dubbo", "weight: 20", "outbound|20880||greeter.dubbo",
 	} {
 		next := strings.Index(text[at:], want)
 		if next < 0 {
