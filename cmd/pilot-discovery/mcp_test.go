@@ -135,7 +135,8 @@ func TestReadsAnother(t *testing.T) {
 	put(t, settings, "rootNamespace: istio-system\nconfigSources: [{address: xds://"+first.grpc+"}]")
 	second := startEmpty(t, none, "--meshConfig="+settings, "--stateDir="+t.TempDir(), "--registries=MCP")
 	second.ready()
-	same := func(what string) {
+	// same waits until the first one has read an edit, as done says, and the second one serves the same.
+	same := func(what string, done func(served) bool) {
 		t.Helper()
 		limit := time.After(10 * time.Second)
 		again := time.NewTicker(50 * time.Millisecond)
@@ -143,7 +144,7 @@ func TestReadsAnother(t *testing.T) {
 		for {
 			a, b := first.fetch(), second.fetch()
 			differing := differences(a, b)
-			if len(differing) == 0 && len(a) > 10 {
+			if len(differing) == 0 && done(a) {
 				return
 			}
 			select {
@@ -153,14 +154,16 @@ func TestReadsAnother(t *testing.T) {
 			}
 		}
 	}
-	same("at the start")
+	same("at the start", func(a served) bool { return len(a) > 10 })
 	if all := second.fetch(); all["CDS outbound|80|v1|ratings.test"] == "" || all["EDS outbound|5432||db.legacy"] == "" {
 		t.Errorf("served: %v", slices.Sorted(maps.Keys(all)))
 	}
+	const edited = "EDS outbound|80||ratings.test"
+	was := second.fetch()[edited]
 	first.write("mesh.yaml", strings.ReplaceAll(strings.ReplaceAll(meshOfFirst, "192.0.2.7", "192.0.2.8"), "/secret", "/other"))
-	same("after an edit")
+	same("after an edit", func(a served) bool { return a[edited] != was })
 	first.write("reviews.yaml", "# nothing")
-	same("after a removal")
+	same("after a removal", func(a served) bool { return a["CDS outbound|80||reviews.shop.svc.cluster.local"] == "" })
 
 	before := second.fetch()
 	if code := first.stop(); code != 0 {
