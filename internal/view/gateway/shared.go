@@ -82,7 +82,10 @@ func (q *Queries) OnDemand(r *query.Reader, k Served, name string) (credential s
 		return "", false
 	}
 	s, ok := q.onDemand.Get(r, k, omap.Name(strings.ToLower(name)))
-	return s.Credential(), ok
+	if !ok {
+		return "", false
+	}
+	return s.Credential(), true
 }
 
 // ServersAt returns all servers of a socket of gateways, with the servers of hosts with certificates on demand; false if they do not listen there.
