@@ -81,7 +81,6 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	}
 }
 
-// accessLog checks the settings of the access log.
 // refresh checks how often names are resolved. Without a value, or with 0, the default counts.
 func (c *checker) refresh(p *document.Path, d *durationpb.Duration) {
 	if d != nil && d.AsDuration() != 0 && d.AsDuration() <= time.Millisecond {
@@ -99,6 +98,7 @@ func (c *checker) logFile(p *document.Path, path string) {
 	}
 }
 
+// accessLog checks the settings of the access log.
 func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 	c.logFile((*document.Path)(nil).Field("accessLogFile"), m.AccessLogFile)
 	format := (*document.Path)(nil).Field("accessLogFormat")

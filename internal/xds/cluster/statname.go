@@ -35,7 +35,7 @@ func (s statName) in(pattern, domain string) string {
 	return strings.NewReplacer(pairs...).Replace(pattern)
 }
 
-// statEnd ends the name of a cluster in statistics, so that it can be told from the name of a counter. Both contain dots.
+// statEnd separates the name of a cluster from the name of a counter in statistics. Both contain dots.
 const statEnd = ";"
 
 // outboundStat returns the name in statistics of the cluster of a port, or of a subset of it.
