@@ -58,7 +58,8 @@ func (r *release) build(ctx context.Context) error {
 }
 
 // compile builds one program so that the result depends on the source, the version and Go's version alone. The version comes by an overlay over a file
-// of the source, as package run explains.
+// of the source, as package run explains. Without the traces of gRPC (grpcnotrace) no program but pilotctl and pilot-agent has text/template, so that the
+// linker leaves out the methods that nobody calls.
 func compile(ctx context.Context, root, work, version, name, out string, p platform) error {
 	text, overlay := filepath.Join(work, "version.txt"), filepath.Join(work, "overlay.json")
 	rule, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "internal", "run", "version.txt"): text}})
@@ -68,7 +69,7 @@ func compile(ctx context.Context, root, work, version, name, out string, p platf
 	if err := errors.Join(os.WriteFile(text, []byte("v"+version+"\n"), 0o644), os.WriteFile(overlay, rule, 0o644), os.MkdirAll(filepath.Dir(out), 0o755)); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-overlay", overlay, "-ldflags=-s -w -buildid=", "-o", out, "./cmd/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-overlay", overlay, "-tags=grpcnotrace", "-ldflags=-s -w -buildid=", "-o", out, "./cmd/"+name)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "GODEBUG=")
 	if said, err := cmd.CombinedOutput(); err != nil {

@@ -3,17 +3,13 @@ package admin
 import (
 	"bytes"
 	"context"
-	_ "embed" // the index page
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/pilotmesh/pilot/internal/loop"
-	"github.com/pilotmesh/pilot/internal/run"
 )
 
 // page is one page of JSON under /debug.
@@ -123,39 +119,4 @@ func inspect[T any](r *http.Request, p *Pages, fn func(*loop.View) T) (T, error)
 	ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
 	defer cancel()
 	return loop.Look(ctx, p.Mesh, fn)
-}
-
-//go:embed index.html
-var indexHTML string
-
-// front is the data of the index page.
-type front struct {
-	Build            run.Build
-	Waiting          []string
-	Proxies          int
-	Errors, Warnings int
-	Last             []Commit
-	Pages            []page
-	Profile          bool
-}
-
-func (p *Pages) index(w http.ResponseWriter, _ *http.Request) {
-	errs, warnings := p.Board.count()
-	last := p.Commits.Last()
-	f := front{
-		Build: p.Build, Waiting: p.Ready.Reasons(), Proxies: len(p.Streams.Streams()), Errors: errs, Warnings: warnings,
-		Last: last[:min(1, len(last))], Pages: p.list, Profile: p.Profile,
-	}
-	t, err := template.New("index").Funcs(template.FuncMap{"join": strings.Join}).Parse(indexHTML)
-	if err != nil {
-		http.Error(w, "the index page is broken: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	var body bytes.Buffer
-	if err := t.Execute(&body, f); err != nil {
-		http.Error(w, "the index page is broken: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(body.Bytes()) // an error means that the client has gone
 }
