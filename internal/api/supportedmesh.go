@@ -240,7 +240,24 @@ proxyConfig
 	privateKeyProvider        no: stock Envoy is built without such providers
 	fileFlushMinSizeKb
 	statsCompression
-	connectionSettings        no
+	connectionSettings.profile
+	connectionSettings.listenerPerConnectionBufferLimitBytes
+	connectionSettings.clusterPerConnectionBufferLimitBytes
+	connectionSettings.httpIdleTimeout
+	connectionSettings.httpMaxConnectionDuration
+	connectionSettings.httpDrainTimeout
+	connectionSettings.httpRequestTimeout
+	connectionSettings.httpRequestHeadersTimeout
+	connectionSettings.httpStreamIdleTimeout
+	connectionSettings.httpMaxStreamDuration
+	connectionSettings.httpMaxConcurrentStreams
+	connectionSettings.http2InitialStreamWindowSize
+	connectionSettings.http2InitialConnectionWindowSize
+	connectionSettings.httpHeadersWithUnderscoresAction
+	connectionSettings.httpMergeSlashes
+	connectionSettings.httpPathWithEscapedSlashesAction
+	connectionSettings.listenerConnectionLimit          no: Envoy takes it by the name of a listener, in its runtime, which the bootstrap of a proxy cannot know; limit all connections with globalDownstreamConnectionLimit
+	connectionSettings.globalDownstreamConnectionLimit
 
 httpBackend
 	path

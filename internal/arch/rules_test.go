@@ -39,8 +39,9 @@ var flow = []struct{ pkg, imports string }{
 	{"api/rules", "api/document api/rules/envoy api/rules/shape api/rules/syntax mesh"},
 	{"api", "api/code api/document api/ingress api/rules/... engine/omap mesh"},
 	{"api/destination", ""},
+	{"api/connection", "engine/intern"},
 	{"api/gateway", "api api/ingress mesh security/compliance"},
-	{"proxy", "api engine/intern engine/omap mesh security/identity"},
+	{"proxy", "api api/connection engine/intern engine/omap mesh security/identity"},
 	{"config/logging", "api/spelling"},
 	{"config/variables", "api/spelling"},
 	{"config", "api config/... mesh run/statefile security/compliance security/identity"},
@@ -58,14 +59,14 @@ var flow = []struct{ pkg, imports string }{
 	{"source/mcp", "api source/registries"},
 	{"source/...", "api api/kube engine/intern engine/omap mesh run run/links run/retry security/credential source source/kept source/object"},
 	{"state/connected", "api api/rejection engine/omap engine/store mesh proxy"},
-	{"state/settings", "api api/gateway engine/intern engine/store mesh security/compliance"},
+	{"state/settings", "api api/connection api/gateway engine/intern engine/store mesh security/compliance"},
 	{"state", "api api/destination api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},
 	// From rows to the objects that a class may see and must obey.
 	{"view/...", "api api/code api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy run/safedial state/... view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},
 	{"xds/resource", "engine/omap engine/store xds/nds"},
-	{"xds/envoy", "engine/omap mesh security/compliance xds/resource"},
+	{"xds/envoy", "api/connection engine/omap mesh security/compliance xds/resource"},
 	{"xds/authz", "api engine/omap engine/query mesh proxy state/... view/... xds/envoy"},
 	{"xds/telemetry", "api engine/query proxy state/... view/... xds/envoy"},
 	{"xds/extension", "api engine/query proxy state/... view/... xds/envoy xds/resource"},
@@ -146,7 +147,7 @@ var flow = []struct{ pkg, imports string }{
 
 // The packages that every translator may import, and the translators.
 const (
-	translator  = "api api/gateway engine/intern engine/omap engine/query mesh proxy security/compliance state/... view/... xds/authz xds/envoy xds/extension xds/layer xds/nds xds/resource xds/telemetry"
+	translator  = "api api/connection api/gateway engine/intern engine/omap engine/query mesh proxy security/compliance state/... view/... xds/authz xds/envoy xds/extension xds/layer xds/nds xds/resource xds/telemetry"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable"
 )
 

@@ -3,8 +3,12 @@ package proxy
 import (
 	"net/netip"
 	"testing"
+	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -20,6 +24,12 @@ func TestClassHash(t *testing.T) {
 		{Labels: labelSet("a", "")}, {Labels: labelSet("", "a")}, {Labels: labelSet("a", "", "", "")}, {Bind: "a"},
 		{Rules: intern.Of("a")}, {Rules: intern.Of("a", "")}, {Policies: intern.Of(api.Key{Name: "a"})}, {Policies: intern.Of(api.Key{Kind: "a"})}, {Labels: labelSet("a", ""), Rules: intern.Of("a")},
 		{Unprivileged: true}, {Ingress: true}, {OnDemand: true}, {Networks: intern.Of("a")}, {Networks: intern.Of("a", "")}, {Rules: intern.Of("a"), Networks: intern.Of("a")},
+		limited(connection.Settings{}), limited(connection.Of(&meshconfig.ProxyConfig_ConnectionSettings{Profile: meshconfig.ProxyConfig_ConnectionSettings_EDGE})), limited(connection.Settings{ListenerBuffer: connection.Limit[uint32]{true, 0}}), limited(connection.Settings{ClusterBuffer: connection.Limit[uint32]{true, 0}}),
+		limited(connection.Settings{Streams: connection.Limit[uint32]{true, 1}}), limited(connection.Settings{StreamWindow: connection.Limit[uint32]{true, 1}}), limited(connection.Settings{ConnectionWindow: connection.Limit[uint32]{true, 1}}),
+		limited(connection.Settings{Idle: connection.Limit[time.Duration]{true, 0}}), limited(connection.Settings{MaxAge: connection.Limit[time.Duration]{true, 0}}), limited(connection.Settings{Drain: connection.Limit[time.Duration]{true, 0}}),
+		limited(connection.Settings{Request: connection.Limit[time.Duration]{true, 0}}), limited(connection.Settings{Headers: connection.Limit[time.Duration]{true, 0}}), limited(connection.Settings{StreamIdle: connection.Limit[time.Duration]{true, 0}}),
+		limited(connection.Settings{MaxStream: connection.Limit[time.Duration]{true, 0}}), limited(connection.Settings{Underscores: 1}), limited(connection.Settings{Slashes: 1}),
+		limited(connection.Settings{MergeSlashes: connection.Limit[bool]{true, false}}), limited(connection.Settings{MergeSlashes: connection.Limit[bool]{true, true}}),
 		{Topology: Topology{Own: true}}, {Topology: Topology{ProxyProtocol: true}}, {Topology: Topology{TrustedProxies: 1}}, {Topology: Topology{ClientCert: "a"}}, {Selectors: intern.Of(GatewaySelector{})}, {Selectors: intern.Of(GatewaySelector{Namespace: "a"})}, {Selectors: intern.Of(GatewaySelector{Labels: labelSet("a", "")})}, {Targets: intern.Of(PortTarget{1, 2})}, {Targets: intern.Of(PortTarget{2, 1})}, {Datagrams: intern.Of(PortTarget{1, 2})},
 		ports(InboundPort{}), ports(InboundPort{Number: 1}), ports(InboundPort{Port: 1}), ports(InboundPort{Bound: true}),
 		ports(InboundPort{Protocol: 1}), ports(InboundPort{Host: "a"}), ports(InboundPort{Namespace: "a"}), ports(InboundPort{Name: "a"}),
@@ -43,5 +53,7 @@ func labelSet(list ...string) mesh.Labels {
 	}
 	return intern.Of(set...)
 }
+
+func limited(c connection.Settings) Class { return Class{Connections: intern.Of(c)} }
 
 func ports(list ...InboundPort) Class { return Class{Inbound: intern.Of(list...)} }

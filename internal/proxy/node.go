@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -142,6 +143,9 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 			return err
 		}
 		if p.Topology, err = topology(m); err != nil {
+			return err
+		}
+		if p.Connections, err = connection.Reported(m); err != nil {
 			return err
 		}
 	}

@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -70,6 +72,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		{webID, `{"INSTANCE_IPS": "10.1.1.1,x"}`, `INSTANCE_IPS: "x"`},
 		{"router~10.1.1.1~gw-0.edge~x", `{"PROXY_CONFIG": {"gatewayTopology": {"numTrustedProxies": -1}}}`, "PROXY_CONFIG: gatewayTopology.numTrustedProxies: -1"},
 		{"router~10.1.1.1~gw-0.edge~x", `{"PROXY_CONFIG": {"gatewayTopology": {"numTrustedProxies": "2"}}}`, "numTrustedProxies is not a number"},
+		{"router~10.1.1.1~gw-0.edge~x", `{"PROXY_CONFIG": {"connectionSettings": {"httpIdleTimeout": "soon"}}}`, "PROXY_CONFIG: connectionSettings: "},
 		{"router~10.1.1.1~gw-0.edge~x", `{"PROXY_CONFIG": {"gatewayTopology": {"forwardClientCertDetails": 2}}}`, "gatewayTopology.forwardClientCertDetails is not a string"},
 		{webID, `{"NAMESPACE": "bank"}`, `namespace is "bank", and its node id has "shop"`},
 	} {
@@ -100,6 +103,19 @@ func TestGatewayMetadata(t *testing.T) {
 		p, err := Parse(Node{ID: c.id, Metadata: metadata(t, c.metadata)})
 		if err != nil || strings.Join(p.Networks.Items(), " ") != c.networks || p.Topology != c.topology {
 			t.Errorf("%s: %v, %+v", c.metadata, err, p)
+		}
+	}
+}
+
+// TestConnectionSettings: a router has the settings for connections that it reports; a sidecar has the settings of the mesh, whatever it reports.
+func TestConnectionSettings(t *testing.T) {
+	const reported = `{"PROXY_CONFIG": {"connectionSettings": {"httpIdleTimeout": "9s"}}}`
+	for id, want := range map[string][]connection.Settings{
+		"router~10.1.1.1~gw-0.edge~edge.svc.cluster.local": {{Idle: connection.Limit[time.Duration]{Set: true, Value: 9 * time.Second}}}, webID: nil,
+	} {
+		p, err := Parse(Node{ID: id, Metadata: metadata(t, reported)})
+		if err != nil || !slices.Equal(p.Connections.Items(), want) {
+			t.Errorf("%s: %v, %+v", id, err, p.Connections)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -115,6 +116,8 @@ type Proxy struct {
 	OnDemand OnDemand
 	// Topology describes the proxies in front of a gateway, if it has settings of its own.
 	Topology Topology
+	// Connections are the settings for connections of a gateway, one item; empty if it has none of its own.
+	Connections intern.List[connection.Settings]
 	// Metadata is all that its node says. Only conditions of EnvoyFilters are compared with it.
 	Metadata *structpb.Struct
 	// DNS is true if the agent of the proxy answers the DNS queries of the workload.
@@ -132,7 +135,7 @@ type Proxy struct {
 func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
-		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Networks == o.Networks && p.Topology == o.Topology && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
+		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Networks == o.Networks && p.Topology == o.Topology && p.Connections == o.Connections && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
 		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
@@ -240,6 +243,8 @@ type Class struct {
 	Networks intern.List[string]
 	// Topology describes the proxies in front of a router, if it has settings of its own.
 	Topology Topology
+	// Connections are the settings for connections of a router, one item; empty if it has none of its own.
+	Connections intern.List[connection.Settings]
 	// Own are the addresses and ports at which others have a listener for the workload, which its own proxy has not. They exist only
 	// for pods of headless services.
 	Own intern.List[netip.AddrPort]
@@ -268,9 +273,11 @@ func (c Class) Hash() omap.Hash {
 		}
 		h.end()
 	}
-	h.flags(c.Topology.Own, c.Topology.ProxyProtocol)
-	h.number(int64(c.Topology.TrustedProxies))
-	h.text(c.Topology.ClientCert)
+	h.topology(c.Topology)
+	for own := range c.Connections.All() {
+		h.connections(own)
+	}
+	h.end()
 	for at := range c.Own.All() {
 		h.text(at.String())
 	}
@@ -326,6 +333,27 @@ func (h *hashed) text(texts ...string) {
 	for _, s := range texts {
 		*h = append(binary.AppendUvarint(*h, uint64(len(s))+1), s...)
 	}
+}
+
+func (h *hashed) topology(t Topology) {
+	h.flags(t.Own, t.ProxyProtocol)
+	h.number(int64(t.TrustedProxies))
+	h.text(t.ClientCert)
+}
+
+func (h *hashed) connections(c connection.Settings) {
+	h.flags(true) // an item is not the end of the list
+	for _, l := range []connection.Limit[uint32]{c.ListenerBuffer, c.ClusterBuffer, c.Streams, c.StreamWindow, c.ConnectionWindow} {
+		h.flags(l.Set)
+		h.number(int64(l.Value))
+	}
+	for _, l := range []connection.Limit[time.Duration]{c.Idle, c.MaxAge, c.Drain, c.Request, c.Headers, c.StreamIdle, c.MaxStream} {
+		h.flags(l.Set)
+		h.number(int64(l.Value))
+	}
+	h.number(int64(c.Underscores))
+	h.number(int64(c.Slashes))
+	h.flags(c.MergeSlashes.Set, c.MergeSlashes.Value)
 }
 
 func (h *hashed) labels(list mesh.Labels) {

@@ -11,7 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/disk"
 )
 
-// connectionsKey is the entry of runtimeValues that limits the connections of all listeners. Envoy has deprecated it in favour of a
+// connectionsKey is the entry of runtimeValues that limits the connections of all listeners; connectionSettings have a field for it, which counts where the
+// entry is absent. Envoy has deprecated it in favour of a
 // resource monitor, so the bootstrap gets a resource monitor instead.
 const connectionsKey = "overload.global_downstream_max_connections"
 
@@ -25,6 +26,7 @@ const (
 func (s *Settings) loadBootstrap(errs *problems) {
 	env := s.lookup
 	s.Runtime = maps.Clone(s.Proxy.GetRuntimeValues())
+	s.MaxConnections = uint32(s.Proxy.GetConnectionSettings().GetGlobalDownstreamConnectionLimit().GetValue())
 	if text := s.Runtime[connectionsKey]; text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || n == 0 {

@@ -250,6 +250,19 @@ func TestBootstrapMistakes(t *testing.T) {
 	}
 }
 
+// TestConnectionLimit: connectionSettings limit the connections of all listeners, unless runtimeValues do.
+func TestConnectionLimit(t *testing.T) {
+	const settings = "PROXY_CONFIG={discoveryAddress: 'x:1', connectionSettings: {globalDownstreamConnectionLimit: 7}"
+	for environ, want := range map[string]uint32{
+		settings + "}": 7, settings + ", runtimeValues: {overload.global_downstream_max_connections: '9'}}": 9, "PROXY_CONFIG={discoveryAddress: 'x:1'}": 0,
+	} {
+		s, err := load(t, nil, []string{environ})
+		if err != nil || s.MaxConnections != want {
+			t.Errorf("%s: %v, %d connections, not %d", environ, err, s.MaxConnections, want)
+		}
+	}
+}
+
 // TestAllMistakesAtOnce: one start reports all mistakes.
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := load(t, map[string]string{labelsFile: "app=web", meshFile: "defaultConfig: {concurrency: bad}"}, []string{"PROXY_CONFIG=[]", "ISTIO_DELTA_XDS=x"}, "--restarts=-1")

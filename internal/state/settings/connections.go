@@ -5,6 +5,7 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
@@ -193,7 +194,19 @@ func (t *Settings) HTTPProxyPort(r store.Reader) uint32 {
 	return uint32(v.Number)
 }
 
+// Connections returns the settings for connections of proxies without settings of their own.
+func (t *Settings) Connections(r store.Reader) connection.Settings {
+	v, _ := t.rows.Get(r, connectionSettings)
+	m, _ := v.Message.(*meshconfig.ProxyConfig_ConnectionSettings)
+	return connection.Of(m)
+}
+
 func (t *Settings) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
+	v := Value{}
+	if own := m.GetDefaultConfig().GetConnectionSettings(); own != nil {
+		v.Message = own
+	}
+	t.rows.Set(tx, connectionSettings, v)
 	t.writeHTTPSettings(tx, m)
 	t.writeGatewayTopology(tx, m)
 	t.rows.Set(tx, detectionTimeout, Value{Number: int64(m.GetProtocolDetectionTimeout().AsDuration())})

@@ -75,6 +75,7 @@ const (
 	inboundStatName
 	outboundStatName
 	inboundRetries
+	connectionSettings
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.

@@ -37,6 +37,9 @@ func (q *Queries) setPool(r *query.Reader, c *clusterv3.Cluster, s traffic.Setti
 	if d := tcp.GetConnectTimeout(); d != nil {
 		c.ConnectTimeout = d
 	}
+	if limit := q.tables.Connections(r).ClusterBuffer; limit.Set {
+		c.PerConnectionBufferLimitBytes = envoy.Uint(limit.Value)
+	}
 	if of, own := q.tables.Keepalive(r), tcp.GetTcpKeepalive(); of != nil || own != nil {
 		c.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive(of, own)}
 	}

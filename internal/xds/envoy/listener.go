@@ -16,6 +16,8 @@ import (
 	preservecasev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_formatters/preserve_case/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/api/connection"
 )
 
 // Names of filters.
@@ -255,6 +257,8 @@ type HTTPOptions struct {
 	// TrustedHops proxies are trusted to have appended theirs.
 	UseRemoteAddress bool
 	TrustedHops      uint32
+	// Connections are the settings for connections. They win over IdleTimeout, HeadersTimeout, MergeSlashes and DecodeSlashes.
+	Connections connection.Settings
 	// HeadersTimeout is how long a client may take to send the headers of a request; 0 for as long as it likes.
 	HeadersTimeout time.Duration
 	// ClientCert says which details of a client's certificate the application gets; nil for none.
@@ -334,6 +338,7 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 		m.CodecType = hcmv3.HttpConnectionManager_HTTP3
 		m.Http3ProtocolOptions = &corev3.Http3ProtocolOptions{}
 	}
+	limitConnections(m, o.Connections, !o.HTTP3)
 	if o.ChecksHost {
 		checkHost(m)
 	}

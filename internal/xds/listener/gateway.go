@@ -10,7 +10,9 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -41,13 +43,15 @@ type GatewaysKey struct {
 	Families mesh.Families
 	// Topology describes the proxies in front of the gateways, if they have settings of their own.
 	Topology proxy.Topology
+	// Connections are the settings of the gateways for connections, one item; empty if they have none of their own.
+	Connections intern.List[connection.Settings]
 	// Policies name the filters that come first.
 	Policies authz.Key
 }
 
 // GatewaysKeyOf returns the key of a class of gateways to which some policies apply.
 func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key, t telemetry.Key, e extension.Key) GatewaysKey {
-	return GatewaysKey{Extensions: e, Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Topology: c.Topology, Policies: policies}
+	return GatewaysKey{Extensions: e, Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Topology: c.Topology, Connections: c.Connections, Policies: policies}
 }
 
 // gatewaySocketKey names a listener of gateways.
@@ -107,6 +111,7 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	if plan.Shared != nil || plan.Servers[0].Kind().IsTLS() && !k.at.QUIC {
 		envoy.AddTLSInspector(l, envoy.AllPorts())
 	}
+	limitBuffers(b.http.Connections, l)
 	q.telemetry.Settings(r, k.Telemetry).Apply(l)
 	return l
 }
@@ -308,7 +313,7 @@ func (b gatewayBuilder) requests(s *gateway.Placed) []*listenerv3.Filter {
 // connection, or from the proxies before them that the mesh trusts, and believe nothing that a client says of its certificate.
 func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOptions {
 	s := q.tables.HTTPSettings(r)
-	o := httpOptions(s, k.HTTP10, inboundServer)
+	o := httpOptions(s, q.connections(r, k.Connections), k.HTTP10, inboundServer)
 	topology := q.topology(r, k.Topology)
 	details := topology.ClientCert
 	if s.GivenDetails {
@@ -319,6 +324,14 @@ func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOpt
 	o.UseRemoteAddress, o.TrustedHops = true, topology.TrustedProxies
 	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(details)
 	return o
+}
+
+// connections returns the settings of gateways for connections: their own, or else the settings of the mesh.
+func (q *Queries) connections(r *query.Reader, own intern.List[connection.Settings]) connection.Settings {
+	for c := range own.All() {
+		return c
+	}
+	return q.tables.Connections(r)
 }
 
 // topology returns the settings of gateways about the proxies in front of them: their own, or else the settings of the mesh.

@@ -18,6 +18,7 @@ type HTTPProxiesKey struct {
 
 func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 	var list []*listenerv3.Listener
+	limits := q.tables.Connections(r)
 	for _, p := range q.scope.HTTPProxies(r, k.Sidecar) {
 		bound := p.Bound || k.NotIntercepted
 		if q.tables.CapturePorts(r).Reserved(p.Port, bound) {
@@ -34,7 +35,7 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 		} else {
 			l = envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
 		}
-		options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
+		options := httpOptions(q.tables.HTTPSettings(r), limits, k.HTTP10, "")
 		options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6 // Envoy may have to resolve the host of any request
 		added := filters{added: q.added.Filters(r, k.Extensions)}
 		options.IdleTimeout, options.First = k.IdleTimeout, added.http(p.Port)
@@ -42,6 +43,7 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, http...)}
 		list = append(list, l)
 	}
+	limitBuffers(limits, list...)
 	q.telemetry.Settings(r, k.Telemetry).Apply(list...)
 	return asMap(list...), true
 }

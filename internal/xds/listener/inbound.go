@@ -52,6 +52,8 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	}
 	port := q.tables.CapturePorts(r).Outbound
 	l := atAnyAddress(k.Families, envoy.VirtualOutbound, port, envoy.Outbound)
+	limits := q.tables.Connections(r)
+	limitBuffers(limits, l)
 	l.UseOriginalDst = envoy.Bool(true)
 	if k.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
@@ -70,7 +72,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	l.DefaultFilterChain = catchAll
 	envoy.AddHTTPInspector(l, envoy.AllPorts())
 	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
-	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
+	options := httpOptions(q.tables.HTTPSettings(r), limits, k.HTTP10, "")
 	options.DynamicClusters, options.IPv6, options.IdleTimeout = true, k.Families == mesh.OnlyIPv6, k.IdleTimeout
 	options.First = added.http(0)
 	routes := envoy.RouteConfiguration(envoy.AllowAnyByName)
@@ -129,9 +131,9 @@ type inboundBuilder struct {
 }
 
 func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
-	settings := q.tables.HTTPSettings(r)
+	settings, limits := q.tables.HTTPSettings(r), q.tables.Connections(r)
 	side := inboundBuilder{
-		InboundKey: k, filters: filters{q.policies.Filters(r, k.Policies), q.added.Filters(r, k.Extensions)}, http: httpOptions(settings, k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
+		InboundKey: k, filters: filters{q.policies.Filters(r, k.Policies), q.added.Filters(r, k.Extensions)}, http: httpOptions(settings, limits, k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
 		tcpOptions: func(p proxy.InboundPort) envoy.TCPOptions { return q.inboundTCPOptions(r, p, k.IdleTimeout) },
 		serverTLS:  func(p proxy.InboundPort) *corev3.TransportSocket { return q.serverTLS(r, p) },
 	}
@@ -153,6 +155,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	if k.Mode != proxy.None {
 		list = append(list, side.virtualListener(captured))
 	}
+	limitBuffers(limits, list...)
 	q.telemetry.Settings(r, k.Telemetry).Apply(list...)
 	return asMap(list...), true
 }

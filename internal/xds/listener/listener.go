@@ -12,6 +12,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
@@ -194,6 +195,7 @@ type listenerInput struct {
 	detectionTimeout time.Duration
 	log              telemetry.Settings
 	capture          mesh.CapturePorts
+	limits           connection.Settings
 	filters          filters
 }
 
@@ -222,7 +224,7 @@ func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener
 	if !differs {
 		return nil, false
 	}
-	c.log, c.capture = q.telemetry.Settings(r, k.Telemetry), q.tables.CapturePorts(r)
+	c.log, c.capture, c.limits = q.telemetry.Settings(r, k.Telemetry), q.tables.CapturePorts(r), q.tables.Connections(r)
 	c.filters = filters{added: q.added.Filters(r, k.Extensions)}
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
@@ -287,7 +289,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	}
 	if c.plan.HTTP {
 		envoy.AddHTTPInspector(l, envoy.AllPorts())
-		options := httpOptions(c.http, c.HTTP10, "")
+		options := httpOptions(c.http, c.limits, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == settings.ByName
 		options.GRPCWeb, options.IPv6, options.IdleTimeout = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6, c.IdleTimeout
 		options.First = c.filters.http(c.at.Port)
@@ -312,6 +314,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	case !bound: // a proxy without redirection does not know the original destination
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, c.connections(unknownTraffic(c.outbound, c.IdleTimeout))...)
 	}
+	limitBuffers(c.limits, l)
 	c.log.Apply(l)
 	return l
 }
@@ -359,14 +362,14 @@ func clusterOf(d transport.Destination) string {
 }
 
 // httpOptions say how requests are handled. server is the Server header of responses unless the mesh sets one.
-func httpOptions(s settings.HTTPSettings, old bool, server string) envoy.HTTPOptions {
+func httpOptions(s settings.HTTPSettings, limits connection.Settings, old bool, server string) envoy.HTTPOptions {
 	if s.Server != "" {
 		server = s.Server
 	}
 	return envoy.HTTPOptions{
 		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == settings.DecodeSlashes,
 		PassServerHeader: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, SuppressEnvoyHeaders: s.NoDebugHeaders, PreserveHeaderCase: s.KeepCase,
-		ForwardPort: s.ForwardPort,
+		ForwardPort: s.ForwardPort, Connections: limits,
 	}
 }
 
@@ -377,4 +380,13 @@ func unknownTraffic(o settings.Outbound, idle time.Duration) *listenerv3.Filter 
 		cluster = envoy.BlackHoleCluster
 	}
 	return envoy.TCPForward(cluster, cluster, envoy.TCPOptions{IdleTimeout: idle})
+}
+
+// limitBuffers limits the bytes that listeners buffer per connection.
+func limitBuffers(limits connection.Settings, list ...*listenerv3.Listener) {
+	for _, l := range list {
+		if limits.ListenerBuffer.Set {
+			l.PerConnectionBufferLimitBytes = envoy.Uint(limits.ListenerBuffer.Value)
+		}
+	}
 }
