@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -34,7 +36,8 @@ var suites = map[string][]step{
 		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
 		commands},
 	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, arch,
-		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
+		tests("unit", "unit tests with the race detector, with fewer random histories", "", withoutArch, "-race", "-short", "-timeout=20m"),
+		tests("full", "unit tests of random histories and large meshes, in full", "", longer, "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("kit", "tests of the test kit", "test/kit", packages("./..."), "-race"),
 		commands,
@@ -128,6 +131,21 @@ func endToEnd(ctx context.Context, dir string) ([]string, error) {
 		return (strings.Contains(p, "/test/e2e") || strings.HasSuffix(p, "/test/chaos")) && !strings.HasSuffix(p, "/e2e/attack")
 	})
 }
+
+// longer are the packages whose tests do more without -short: they draw more random histories, or make larger meshes. The race detector, which makes them ten
+// times slower, runs the short form.
+func longer(ctx context.Context, dir string) ([]string, error) {
+	return list(ctx, dir, func(p string) bool {
+		files, _ := filepath.Glob(filepath.Join(dir, strings.TrimPrefix(p, module), "*_test.go")) // the pattern is not malformed
+		return !strings.HasSuffix(p, "/internal/arch") && slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && (bytes.Contains(text, []byte("rapid.Check(")) || bytes.Contains(text, []byte("testing.Short()")))
+		})
+	})
+}
+
+// module is the path of the root module.
+const module = "github.com/pilotmesh/pilot/"
 
 func withoutArch(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !strings.HasSuffix(p, "/internal/arch") })
