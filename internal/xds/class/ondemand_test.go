@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -40,6 +41,19 @@ func crowded(t meshtest.T, n int, choice string) (*meshtest.World, proxy.Class) 
 	}
 	w.Apply(strings.Join(list, "---\n"))
 	return w, w.Connect(meshtest.Node(t, "router~10.0.0.1~gw-0.edge~edge.svc.cluster.local", fmt.Sprintf(`{"LABELS": {"gw": "front"}, "ON_DEMAND_CERTIFICATES": "%s"}`, choice)))
+}
+
+// TestOnDemandNames: clients may ask for any name in TLS. A name of a host, in whatever case, has the host's certificate, and every other name has none.
+func TestOnDemandNames(t *testing.T) {
+	w, c := crowded(t, 3, "true")
+	for name, want := range map[string]string{
+		"h1.exam.com": "s1", "H2.Exam.COM": "s2", "h3.exam.com": "", "exam.com": "", "a.plain.com": "", "h1.exam.com.": "", "": "", "*": "", strings.Repeat("a", 300): "",
+	} {
+		got, ok := w.Queries.Gateways.OnDemand(w.Graph.Naive(), gateway.ServedOf(c), name)
+		if got != want || ok != (want != "") {
+			t.Errorf("%q has the certificate %q, %t; want %q", name, got, ok, want)
+		}
+	}
 }
 
 // onDemandCosts returns the cells that run for each of some edits at a gateway with n hosts.
