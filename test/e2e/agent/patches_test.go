@@ -60,30 +60,30 @@ func TestPatchedBootstrap(t *testing.T) {
 	a.complete(1)
 	b.flushes(a.Agent, `"8s"`)
 
-	b.patchBootstrap("{stats_flush_interval: 9s, bootstrap_extensions: [{name: nothing, typed_config: {\"@type\": type.googleapis.com/google.protobuf.Struct}}]}")
-	b.problem("proxy-rejected", "nothing")
+	b.patchBootstrap("{stats_flush_interval: 9s, bootstrap_extensions: [{name: nothing, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}")
+	b.reported("proxy-rejected", "nothing")
 	b.flushes(a.Agent, `"8s"`)
 	b.patchBootstrap("{stats_flush_interval: 0s}")
-	b.problem("patch-left-out", "StatsFlushInterval")
+	b.reported("patch-left-out", "StatsFlushInterval")
 }
 
 // TestPatchThatEnvoyRefuses: an Envoy whose patched bootstrap does not pass its own check starts with the one that is not patched.
 func TestPatchThatEnvoyRefuses(t *testing.T) {
 	b := newBed(t)
-	b.patchBootstrap("{stats_flush_interval: 7s, bootstrap_extensions: [{name: nothing, typed_config: {\"@type\": type.googleapis.com/google.protobuf.Struct}}]}")
+	b.patchBootstrap("{stats_flush_interval: 7s, bootstrap_extensions: [{name: nothing, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}")
 	b.serve()
 	o := options()
 	o.Env = []string{`PROXY_CONFIG={"proxyMetadata": {"BOOTSTRAP_XDS_AGENT": "true"}}`}
 	a := b.ready(o, testbed.Node{})
 	b.logs(a, "what EnvoyFilters add to the bootstrap is refused", 1)
-	b.problem("proxy-rejected", "nothing")
+	b.reported("proxy-rejected", "nothing")
 	if page, err := a.Admin(t.Context(), "/config_dump"); err != nil || strings.Contains(page, `"stats_flush_interval": "7s"`) {
 		t.Errorf("Envoy is patched, or %v", err)
 	}
 }
 
-// problem waits for a problem with a code that says something.
-func (b *bed) problem(code, says string) {
+// reported waits for a problem with a code that says something.
+func (b *bed) reported(code, says string) {
 	b.Helper()
 	b.await("the problem "+code, func(ctx context.Context) error {
 		page, err := b.Get(ctx, "/debug/problemz")
