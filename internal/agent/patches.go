@@ -75,7 +75,7 @@ func (t *patching) await(ctx context.Context, f *patched.Follower) {
 	case <-f.Known():
 	case <-ctx.Done():
 	case <-limit.C:
-		t.log.Warn("the control plane does not say what EnvoyFilters add to the bootstrap; Envoy is started with what they added last", "after", patchesWithin)
+		t.log.Warn("the control plane does not say what EnvoyFilters add to the bootstrap; Envoy is started with the stored answer, if there is one", "after", patchesWithin)
 		if err := f.Restore(ctx); err != nil && ctx.Err() == nil {
 			t.log.Error("what EnvoyFilters added to the bootstrap last is refused; Envoy does without", "error", err)
 		}

@@ -90,7 +90,7 @@ func TestPatchAfterStart(t *testing.T) {
 	}
 }
 
-// TestPatchesWithin: a control plane that does not answer delays the start by ten seconds. Then Envoy has what was added last.
+// TestPatchesWithin: a control plane that does not answer delays the start by ten seconds. Then Envoy starts with the stored patches, if there are any.
 func TestPatchesWithin(t *testing.T) {
 	p := patchable(t)
 	synctest.Test(t, func(t *testing.T) {

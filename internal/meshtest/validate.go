@@ -26,7 +26,7 @@ func Validate(t T, s *resource.State) {
 				continue
 			}
 			if typ == resource.NameTable || typ == resource.Bootstrap {
-				continue // their packages have rules of their own: what is merged into a bootstrap is a part of one
+				continue // their packages have rules of their own: patches of a bootstrap are a part of one
 			}
 			if err := Valid(m); err != nil {
 				t.Errorf("%v %q: %v", typ, r.Name(), err)

@@ -152,7 +152,7 @@ func (m *move) transition(controlPlane string) *transition {
 	return t
 }
 
-// orderListeners puts the listeners that the client has before those that it gets now. Envoy takes them one after the other, and refuses a listener
+// orderListeners puts the listeners that the client has before new ones. Envoy takes them one after the other, and refuses a listener
 // at an address that another one leaves later in the same response (envoy, ListenerManagerImpl::setNewOrDrainingSocketFactory). Listeners that are
 // removed leave theirs first.
 func (m *move) orderListeners(list []*resource.Resource) {

@@ -1,7 +1,7 @@
 // Package patched gets from the control plane what EnvoyFilters add to the bootstrap of Envoy, on a stream of its own.
 //
-// Invariants: Each answer is acknowledged only after it was applied; one that cannot be applied is rejected with the reason, and what was in force
-// stays. What was applied last is stored, for an agent that starts while the control plane cannot be reached. Answers are applied one after the
+// Invariants: Each answer is acknowledged only after it was applied; one that cannot be applied is rejected with the reason, and the patches in force
+// stay. The last applied answer is stored, for an agent that starts while the control plane cannot be reached. Answers are applied one after the
 // other.
 //
 // Goroutines: none of its own; a Stream of package upstream has one.
@@ -30,13 +30,14 @@ import (
 // URL is the type of the resource.
 const URL = "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap"
 
-// roleKey is the key of the metadata that makes the control plane answer; its value is the role of the proxy, which the id of an agent lacks.
+// roleKey is the key of the metadata that makes the control plane answer; its value is the role of the proxy, because the id of an agent has
+// another role.
 const roleKey = "BOOTSTRAP_OF"
 
 // Shortest and longest pause between attempts to reach the control plane.
 const firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 
-// Kept stores what was applied last.
+// Kept stores the last applied answer.
 type Kept interface {
 	// All returns the resources of a type, and Replace stores them.
 	All(typeURL string) []*discoveryv3.Resource
@@ -72,7 +73,7 @@ func New(dial func() (*grpc.ClientConn, error), node *corev3.Node, role string, 
 // Known returns a channel that is closed when the first answer was applied or refused.
 func (f *Follower) Known() <-chan struct{} { return f.known }
 
-// Restore applies what was applied last, unless there was an answer.
+// Restore applies the stored answer, unless there was another one.
 func (f *Follower) Restore(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -124,8 +124,8 @@ func next[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// TestFollow: the follower names the role of its proxy, applies what it is sent, acknowledges it afterwards, and says why it refuses something. It
-// goes on after the end of a stream.
+// TestFollow: the follower names the role of its proxy, applies each answer, acknowledges it afterwards, and says why it refuses one. After the end of a
+// stream it opens another one.
 func TestFollow(t *testing.T) {
 	f, p, applied := follow(t, filepath.Join(t.TempDir(), "kept"))
 	q := next(t, p.requests)
@@ -171,7 +171,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestRestore: an agent that gets no answer applies what was applied last, and after an answer it does not.
+// TestRestore: an agent that gets no answer applies the stored one, and after an answer it does not.
 func TestRestore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept")
 	s := store(path)

@@ -1,8 +1,8 @@
-// Package merge merges messages as patches of users do: scalars and alternatives that the patch sets replace those of the message, messages are
+// Package merge merges messages as patches of users do: scalars and alternatives that the patch sets replace the former ones, messages are
 // merged field by field, and maps key by key. Lists are appended, or replaced.
 //
-// It differs from proto.Merge in messages that are one value each, such as durations: there what the patch sets replaces what was there, and is
-// not added to it. The package is pure, and starts no goroutines.
+// It differs from proto.Merge in messages that are one value each, such as durations: the value of the patch replaces the former one, and is
+// not merged into it. The package is pure, and starts no goroutines.
 package merge
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 // Message merges src into dst, which must be of the same type. Nothing of src is shared with dst afterwards. If replaceLists is true, lists of
-// src replace those of dst.
+// src replace lists of dst.
 func Message(dst, src proto.Message, replaceLists bool) {
 	merger{replaceLists}.message(dst.ProtoReflect(), proto.Clone(src).ProtoReflect())
 }

@@ -134,7 +134,7 @@ func (b *bed) states(t *testing.T) map[string]*resource.State {
 	return states
 }
 
-// areUnpatched wants neighbours to have what they had, but for the endpoint that differs from mesh to mesh.
+// areUnpatched wants neighbours to have the same resources as before, apart from the endpoint that differs from mesh to mesh.
 func (b *bed) areUnpatched(t *testing.T, before map[string]*resource.State) {
 	t.Helper()
 	for node, now := range b.states(t) {

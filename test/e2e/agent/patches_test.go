@@ -40,8 +40,8 @@ func (b *bed) flushes(a *testbed.Agent, interval string) {
 	})
 }
 
-// TestPatchedBootstrap: Envoy starts with what EnvoyFilters add to the bootstrap. A change is applied by a hot restart. Patches that the
-// control plane finds wrong, and those that only Envoy finds wrong, are left out, with a Problem; then Envoy runs without them.
+// TestPatchedBootstrap: Envoy starts with what EnvoyFilters add to the bootstrap. A change is applied by a hot restart. Wrong patches are left out with
+// a Problem, whether the control plane or Envoy finds the mistake.
 func TestPatchedBootstrap(t *testing.T) {
 	b := newBed(t)
 	b.patchBootstrap("{stats_flush_interval: 7s}")
