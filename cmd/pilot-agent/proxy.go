@@ -36,6 +36,8 @@ limit Envoy gives free memory back when its heap comes near it, and refuses requ
 that is merged over the bootstrap. ISTIO_BOOTSTRAP (or --templateFile, customConfigFile, proxyBootstrapTemplatePath) names a template
 that replaces it: Go's text/template, whose result is YAML or JSON. {{toJSON .bootstrap}} is the bootstrap that is used without it, as a tree;
 the names of Istio's templates exist, too (nodeID, cluster, meta_json_str, config, localhost, wildcard, ...).
+BOOTSTRAP_XDS_AGENT=true merges what EnvoyFilters add to the bootstrap (applyTo: BOOTSTRAP): the agent asks the control plane before it starts Envoy,
+for 10 s at most.
 
 GRPC_XDS_BOOTSTRAP names a file that is written for gRPC libraries that are their own data plane; they call the control plane through
 the agent (Pilot's control plane refuses them so far). With DISABLE_ENVOY=true there is no Envoy beside them.

@@ -26,11 +26,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 	"github.com/pilotmesh/pilot/internal/agent/node"
 	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/status"
+	"github.com/pilotmesh/pilot/internal/agent/upstream"
 	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -178,13 +180,20 @@ func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, 
 		settings = newReloader(p, s, machine.Place, supervisor.Change, log)
 		parts.Restart = settings.ask
 	}
-	if err := serve(ctx, group, s, c, p.Admin, &parts); err != nil {
+	dialer, store, err := serve(ctx, group, s, c, p.Admin, &parts)
+	if err != nil {
 		return errors.Join(err, closed(page))
 	}
+	patches := &patching{proxy: p, settings: s, config: c, log: logging.For(log, logEnvoy)}
+	if settings != nil {
+		patches.changed = settings.repatch
+	}
+	follower := followPatches(group, patches, dialer, store)
 	if page != nil {
 		group.Add(run.HTTP("status", page, status.Handler(parts), statusTimeout, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
+		patches.await(ctx, follower)
 		if err := supervisor.Run(ctx); err != nil {
 			return err
 		}
@@ -196,7 +205,7 @@ func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, 
 		group.Add(run.Actor{Name: "settings", Run: func(ctx context.Context) error { return settings.run(ctx, h.Reload) }})
 	}
 	h.listening()
-	err := group.Run(ctx)
+	err = group.Run(ctx)
 	if errors.Is(err, life.ErrCrashed) || errors.Is(err, life.ErrAborted) {
 		return err
 	}
@@ -251,23 +260,23 @@ func listenStatus(ctx context.Context, c boot.Config) (net.Listener, error) {
 }
 
 // serve adds the agent's servers for Envoy and the workload to the group, and their state for the status server to parts. admin is nil
-// without Envoy.
-func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, admin *envoy.Admin, parts *status.Parts) error {
+// without Envoy. It returns what calls the control plane, and the store of its last answers.
+func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, admin *envoy.Admin, parts *status.Parts) (*upstream.Dialer, *lastgood.Store, error) {
 	own := &credentials{}
 	dialer := discoveryDialer(s, own)
 	board, err := serveSecrets(ctx, group, s, c, own, dialer, logging.For(parts.Log, logCertificates))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	parts.Secrets = board
 	store := keep(group, s, c, logging.For(parts.Log, logXDS))
 	modules, err := fetchModules(group, s, store, logging.For(parts.Log, logWasm))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	anchors, err := trust(s, own, logging.For(parts.Log, logCertificates))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	options := relay.Options{Dialer: dialer, Store: store, Modules: modules, Trust: anchors, Log: logging.For(parts.Log, logXDS)}
 	if admin != nil {
@@ -275,18 +284,18 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 	}
 	discovery, err := serveRelay(ctx, group, c, options)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	parts.Discovery, parts.Modules = discovery, modules
 	checkHealth(group, s, parts.Envoy, parts.Life, discovery, logging.For(parts.Log, logHealth))
 	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, logging.For(parts.Log, logDNS)); err != nil {
-		return err
+		return nil, nil, err
 	}
 	serveDebug(ctx, group, s, c, dialer, parts.Log)
 	if err := serveTokens(ctx, group, s, c, parts.Log); err != nil {
-		return err
+		return nil, nil, err
 	}
-	return writeGRPC(s, c, parts.Log) // its readers find the sockets
+	return dialer, store, writeGRPC(s, c, parts.Log) // its readers find the sockets
 }
 
 // errEnvoyEnded stops the group when Envoy has ended as intended.

@@ -44,7 +44,7 @@ func alone(ctx context.Context, page net.Listener, c boot.Config, s *config.Sett
 	group := run.New(log, noLimit)
 	end := &ending{ended: make(chan struct{})}
 	parts := status.Parts{Envoy: absent{}, Life: end, Probes: probes(s, c, log), Targets: s.Application.Targets, LocalMetrics: s.LocalMetrics, Log: log}
-	if err := serve(ctx, group, s, c, nil, &parts); err != nil {
+	if _, _, err := serve(ctx, group, s, c, nil, &parts); err != nil {
 		return errors.Join(err, closed(page))
 	}
 	if page != nil {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/disk"
@@ -38,7 +40,12 @@ type proxy struct {
 	// shape is the shape that the bootstrap of an earlier agent must have to be used.
 	shape string
 
-	mu        sync.Mutex
+	// begun is closed when the first revision is final.
+	begun chan struct{}
+
+	mu sync.Mutex
+	// patch is what EnvoyFilters add to the bootstrap; nil for nothing.
+	patch     *bootstrapv3.Bootstrap
 	newest    int              // the newest revision
 	served    [2]int           // the last two revisions with which Envoy was ready, the newer one first
 	revisions map[int]revision // by their numbers
@@ -68,7 +75,7 @@ func newProxy(s *config.Settings, c boot.Config, binary string, h Host, log *slo
 	p := &proxy{
 		Admin: envoy.NewAdmin(loopback(c), boot.HealthPrefix, boot.MetricsPrefix),
 		dir:   s.Proxy.GetConfigPath(), binary: binary, host: h, hot: s.HotRestart, parentShutdown: s.ParentShutdown, discovery: s.Proxy.GetDiscoveryAddress(), log: log,
-		revisions: map[int]revision{}, launched: map[int]launched{},
+		revisions: map[int]revision{}, launched: map[int]launched{}, begun: make(chan struct{}),
 	}
 	p.Gateway = s.Role != config.Sidecar
 	first, err := p.revision(s, c)
@@ -109,9 +116,12 @@ func (p *proxy) tidy() {
 // firstRevision is the number of the revision with which the supervisor starts.
 const firstRevision = 1
 
-// revision returns the revision that follows from the settings.
-func (p *proxy) revision(s *config.Settings, c boot.Config) (revision, error) {
+// revisionWith returns the revision that follows from the settings, and from what EnvoyFilters add to the bootstrap; nil if they add nothing.
+func (p *proxy) revisionWith(s *config.Settings, c boot.Config, patch *bootstrapv3.Bootstrap) (revision, error) {
 	text, err := c.JSON()
+	if err == nil && patch != nil {
+		text, err = boot.Patched(text, patch)
+	}
 	if err != nil {
 		return revision{}, err
 	}

@@ -27,6 +27,7 @@ type reloader struct {
 	change   func(revision int)
 	log      *slog.Logger
 	asked    chan struct{} // a request for a hot restart, whether anything has changed or not
+	patched  chan struct{} // another patch of the bootstrap is in force
 
 	number  int // of the last revision
 	present revision
@@ -36,15 +37,20 @@ type reloader struct {
 // newReloader returns a reloader that passes the numbers of new revisions to change.
 func newReloader(p *proxy, s *config.Settings, place platform.Place, change func(revision int), log *slog.Logger) *reloader {
 	return &reloader{
-		proxy: p, settings: s, place: place, change: change, log: log, asked: make(chan struct{}, 1),
-		number: firstRevision, present: p.revisions[firstRevision],
+		proxy: p, settings: s, place: place, change: change, log: log, asked: make(chan struct{}, 1), patched: make(chan struct{}, 1),
+		number: firstRevision,
 	}
 }
 
 // ask requests a hot restart. Requests that arrive before the restart count as one.
-func (r *reloader) ask() {
+func (r *reloader) ask() { signal(r.asked) }
+
+// repatch reports that another patch of the bootstrap is in force.
+func (r *reloader) repatch() { signal(r.patched) }
+
+func signal(c chan<- struct{}) {
 	select {
-	case r.asked <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -55,6 +61,12 @@ func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) error {
 	defer files.Close()
 	tick := time.NewTicker(reloadEvery)
 	defer tick.Stop()
+	select {
+	case <-r.proxy.begun:
+		r.present = r.proxy.first()
+	case <-ctx.Done():
+		return nil
+	}
 	for {
 		files.Follow(append(r.settings.Files(), slices.Sorted(maps.Keys(r.present.files))...))
 		forced := false
@@ -66,6 +78,8 @@ func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) error {
 			r.log.Info("received a signal to read the settings again")
 		case <-r.asked:
 			forced = true
+		case <-r.patched:
+			r.log.Info("what EnvoyFilters add to the bootstrap has changed")
 		case <-files.Changed():
 			files.Settle(ctx)
 		case err := <-files.Failed():

@@ -6,7 +6,7 @@ EnvoyFilter
 	workloadSelector.labels
 	targetRefs                policyTarget
 	priority
-	configPatches.applyTo     LISTENER|LISTENER_FILTER|FILTER_CHAIN|NETWORK_FILTER|HTTP_FILTER|ROUTE_CONFIGURATION|VIRTUAL_HOST|HTTP_ROUTE|CLUSTER|EXTENSION_CONFIG: the bootstrap is made by the agent, from its template
+	configPatches.applyTo     LISTENER|LISTENER_FILTER|FILTER_CHAIN|NETWORK_FILTER|HTTP_FILTER|ROUTE_CONFIGURATION|VIRTUAL_HOST|HTTP_ROUTE|CLUSTER|EXTENSION_CONFIG|BOOTSTRAP: there are no waypoints here
 	configPatches.match.context  ANY|SIDECAR_INBOUND|SIDECAR_OUTBOUND|GATEWAY: there are no waypoints here
 	configPatches.match.proxy.proxyVersion
 	configPatches.match.proxy.metadata

@@ -72,7 +72,8 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/extension", "api engine/query proxy state/... view/... xds/envoy xds/resource"},
 	{"xds/layer", "engine/omap engine/query mesh view/..."},
 	{"xds/secret", translator + " api/kube security/credential"},
-	{"xds/patch", "api api/rules/envoy engine/omap"},
+	{"xds/merge", ""},
+	{"xds/patch", "api api/rules/envoy engine/omap xds/merge"},
 	{"xds/class", "api api/code api/rejection api/rules/envoy engine/intern engine/omap engine/query mesh proxy state/... view/... " + translators + " xds/authz xds/envoy xds/extension xds/layer xds/mcp xds/patch xds/resource xds/telemetry"},
 	{"xds/mcp", translator + " api/registry"},
 	{"xds/...", translator},
@@ -132,7 +133,7 @@ var flow = []struct{ pkg, imports string }{
 	{"agent/capture/settings", ""},
 	{"agent/capture/rules", "agent/capture/settings"},
 	{"agent/capture/...", "agent/capture/rules agent/capture/settings"},
-	{"agent/...", "agent/... api/document config config/logging config/variables engine/omap mesh run run/... security/ca security/compliance security/credential xds/envoy xds/nds"},
+	{"agent/...", "agent/... api/document config config/logging config/variables engine/omap mesh run run/... security/ca security/compliance security/credential xds/envoy xds/merge xds/nds"},
 	// The capture of traffic from outside the pods.
 	{"cni/selection", "agent/capture/settings"},
 	{"cni/wire", ""},

@@ -107,7 +107,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 				return
 			}
 			l.conns[id] = c
-			if p.Role == proxy.Agent && !p.DNS {
+			if p.Role == proxy.Agent && !p.DNS && p.BootstrapOf == "" {
 				return
 			}
 			c.release = l.queries.Class.Observe(id, func(to proxy.Class, ok bool) {

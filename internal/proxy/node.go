@@ -40,6 +40,9 @@ const (
 	noCertificates  = "none"
 )
 
+// BootstrapKey is the key of the metadata by which an agent asks for patches of the bootstrap. Its value is the role of the agent's proxy.
+const BootstrapKey = "BOOTSTRAP_OF"
+
 // Node is the node in the first request of a proxy.
 type Node struct {
 	ID         string
@@ -106,7 +109,7 @@ func checkSizes(n Node) error {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand, bootstrap string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -114,7 +117,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand}, {BootstrapKey, &bootstrap},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -134,6 +137,9 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	p.NoCertificate = certificates == noCertificates
 	p.HTTP10, p.DNS, p.Unprivileged, p.SplitRoutes = isTrue(http10), isTrue(dns), isTrue(unprivileged), split == "" || isTrue(split)
 	p.Networks = names(networks)
+	if role := Role(bootstrap); p.Role == Agent && (role == Sidecar || role == Router) {
+		p.BootstrapOf = role
+	}
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err

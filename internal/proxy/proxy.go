@@ -62,7 +62,7 @@ const (
 	// Router is a gateway. It serves no application, and listens at the ports of its Gateways and Ingresses.
 	Router Role = "router"
 	// Agent is the agent of a proxy, with its own stream. It reports problems that its proxy cannot report. It has a
-	// class, the class of its proxy, only if it answers DNS.
+	// class, the class of its proxy, only if it answers DNS or asks for patches of the bootstrap.
 	Agent Role = "agent"
 )
 
@@ -122,6 +122,8 @@ type Proxy struct {
 	Metadata *structpb.Struct
 	// DNS is true if the agent of the proxy answers the DNS queries of the workload.
 	DNS bool
+	// BootstrapOf is the role of the proxy for whose bootstrap an agent asks for patches; empty if it does not ask.
+	BootstrapOf Role
 	// Identity is the authenticated identity of the proxy; zero if it is connected without TLS. Namespace and Account
 	// are then unverified metadata of the proxy.
 	Identity identity.Identity
@@ -137,7 +139,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Networks == o.Networks && p.Topology == o.Topology && p.Connections == o.Connections && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.BootstrapOf == o.BootstrapOf && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
 
 // InboundPort is a port where a workload serves.

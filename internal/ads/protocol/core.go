@@ -204,7 +204,7 @@ func (c *Core) close(why Refusal, text string, out []Action) []Action {
 }
 
 // nonceSuffix has one letter per type, so that nonces of different types differ.
-const nonceSuffix = "celrnxsv"
+const nonceSuffix = "celrnbxsv"
 
 // formatNonce returns the nonce of the n-th response of the stream, which is of type t.
 func formatNonce(n uint64, t resource.Type) string {

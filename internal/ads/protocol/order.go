@@ -22,13 +22,14 @@ type step struct {
 // order is the whole order of sending. Before each message the core reads the table from the top and takes the first row
 // that has something to send and may send it. So clusters go before what refers to them, a type that waits for an
 // acknowledgement delays no other type, and resources are removed when nothing refers to them any more.
-func order() [7]step {
+func order() [8]step {
 	return [...]step{
 		{typ: resource.Cluster},
 		{typ: resource.Endpoint},
 		{typ: resource.Listener, followsClusters: true},
 		{typ: resource.Route, followsClusters: true},
 		{typ: resource.NameTable},
+		{typ: resource.Bootstrap},
 		{typ: resource.Cluster, removes: true},
 		{typ: resource.Endpoint, removes: true},
 	}

@@ -10,8 +10,6 @@
 package boot
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -103,12 +101,7 @@ func (c Config) JSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The protobuf encoder varies its white space deliberately, so it is normalised.
-	var out bytes.Buffer
-	if err := json.Indent(&out, b, "", "  "); err != nil {
-		return nil, fmt.Errorf("bootstrap: %w", err)
-	}
-	return append(out.Bytes(), '\n'), nil
+	return indented(b)
 }
 
 // compact returns the bootstrap as JSON with any white space.

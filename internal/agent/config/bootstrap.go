@@ -40,6 +40,10 @@ func (s *Settings) loadBootstrap(errs *problems) {
 	s.SecureMergedMetricsPort = port("ENVOY_SECURE_MERGED_METRICS_PORT", env("ENVOY_SECURE_MERGED_METRICS_PORT"), errs)
 	s.HealthProxyProtocol = s.boolean("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", false, errs)
 	s.NoEnvoy = s.boolean("DISABLE_ENVOY", false, errs)
+	s.PatchedBootstrap = s.boolean("BOOTSTRAP_XDS_AGENT", false, errs)
+	if s.PatchedBootstrap && s.NoEnvoy {
+		s.warn("BOOTSTRAP_XDS_AGENT has no effect: without Envoy there is no bootstrap that an EnvoyFilter could patch")
+	}
 	s.GRPCBootstrap = env("GRPC_XDS_BOOTSTRAP")
 	if s.NoEnvoy && s.HotRestart {
 		errs.add("DISABLE_ENVOY", "there is no Envoy that a hot restart could replace; leave out --hotRestart")

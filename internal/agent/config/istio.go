@@ -116,7 +116,7 @@ var istioVariables = []variables.Variable{
 	{Name: "COMPLIANCE_POLICY", Does: "restrictions of TLS"},
 	{Name: "WORKLOAD_IDENTITY_SOCKET_FILE", Does: "socket of another SDS server"},
 	{Name: "PROXY_CONFIG_XDS_AGENT", Does: "trust bundles of the control plane"},
-	{Name: "BOOTSTRAP_XDS_AGENT", Lacks: "the bootstrap follows from the settings of the agent"},
+	{Name: "BOOTSTRAP_XDS_AGENT", Does: "patches of the bootstrap, from EnvoyFilters"},
 	{Name: "PROXY_XDS_VIA_AGENT", Usual: "true", Lacks: "Envoy always reaches the control plane through the agent"},
 	{Name: "PROXY_XDS_DEBUG_VIA_AGENT", Does: "debug pages of the control plane"},
 	{Name: "PROXY_XDS_DEBUG_VIA_AGENT_PORT", Does: "port of these pages"},

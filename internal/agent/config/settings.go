@@ -81,6 +81,8 @@ type Settings struct {
 	// Template is a bootstrap or a template of one, used instead of the built-in one; empty for none. Override is YAML to be merged over
 	// the bootstrap.
 	Template, Override string
+	// PatchedBootstrap makes the agent ask the control plane what EnvoyFilters add to the bootstrap (BOOTSTRAP_XDS_AGENT).
+	PatchedBootstrap bool
 	// NoEnvoy makes the agent run without Envoy. GRPCBootstrap is the file to which a bootstrap for gRPC libraries is written; empty for none.
 	NoEnvoy       bool
 	GRPCBootstrap string

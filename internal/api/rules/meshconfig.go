@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"crypto/x509"
 	"net/url"
 	"slices"
@@ -32,6 +33,10 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.connectTimeout(at.Field("connectTimeout"), m.ConnectTimeout)
 	c.refresh(at.Field("dnsRefreshRate"), m.DnsRefreshRate)
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
+	d := mesh.DefaultCapturePorts()
+	if in := cmp.Or(m.ProxyInboundListenPort, int32(d.Inbound)); in == cmp.Or(m.ProxyListenPort, int32(d.Outbound)) {
+		c.fail(at.Field("proxyInboundListenPort"), "%d is the port for outbound connections, too (proxyListenPort); set another one", in)
+	}
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
 	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.Reserved(n, true) {
 		c.warn(at.Field("proxyHttpPort"), "%d is a port that proxies and their agents use themselves: there is no HTTP proxy", n)

@@ -37,7 +37,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 
 // ClassOf returns the facets of a proxy, whether or not it is connected.
 func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
-	if p.Role == proxy.Router {
+	if p.Role == proxy.Router || p.BootstrapOf == proxy.Router {
 		return q.routerClass(r, p)
 	}
 	served, _ := q.services.Workload.Get(r, q.Workload(p))

@@ -57,6 +57,8 @@ func (p patchable) kinds() kindSet {
 		return kindsOf(networking.EnvoyFilter_CLUSTER)
 	case resource.Route:
 		return routes
+	case resource.Bootstrap:
+		return kindsOf(networking.EnvoyFilter_BOOTSTRAP)
 	case resource.Listener:
 		s := kindsOf(networking.EnvoyFilter_LISTENER, networking.EnvoyFilter_LISTENER_FILTER, networking.EnvoyFilter_FILTER_CHAIN,
 			networking.EnvoyFilter_NETWORK_FILTER, networking.EnvoyFilter_HTTP_FILTER)

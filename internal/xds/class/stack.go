@@ -160,6 +160,7 @@ func (q *Queries) defineStacks(g *query.Graph) {
 	q.stacks[resource.Listener] = q.listenerStack()
 	q.stacks[resource.Route] = q.routeStack()
 	q.stacks[resource.NameTable] = q.nameStack()
+	q.stacks[resource.Bootstrap] = q.bootstrapStack(g)
 	for _, t := range []resource.Type{resource.Cluster, resource.Listener, resource.Route} {
 		q.stacks[t] = q.withPatches(g, t, q.stacks[t])
 	}

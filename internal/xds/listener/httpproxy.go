@@ -34,6 +34,9 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 			name = l.Name
 		} else {
 			l = envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
+			if bound && !k.NotIntercepted {
+				envoy.BindAnew(l)
+			}
 		}
 		options := httpOptions(q.tables.HTTPSettings(r), limits, k.HTTP10, "")
 		options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6 // Envoy may have to resolve the host of any request

@@ -182,6 +182,9 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 		ip = envoy.Loopback
 	}
 	l := envoy.Listener(envoy.ListenerName(ip, p.Number), ip, p.Number, envoy.Inbound, true)
+	if s.Mode != proxy.None {
+		envoy.BindAnew(l)
+	}
 	if both {
 		envoy.AddFamily(l)
 	}

@@ -275,6 +275,9 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		return nil
 	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
+	if bound && !c.NotIntercepted {
+		envoy.BindAnew(l)
+	}
 	if c.at.IP == "" && c.Families == mesh.BothFamilies {
 		envoy.AddFamily(l)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -84,6 +85,8 @@ func patched(t *testing.T, comment, message, spec string) string {
 	}
 	list := patchesOf(t, spec)
 	switch m := read(t, message).(type) {
+	case *bootstrapv3.Bootstrap:
+		return show(t, m, Bootstrap(list))
 	case *listenerv3.Listener:
 		return show(t, m, Listener(m, at, list))
 	case *clusterv3.Cluster:

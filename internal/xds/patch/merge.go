@@ -7,56 +7,18 @@ import (
 
 	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/pilotmesh/pilot/internal/xds/merge"
 )
 
-// merger merges the value of a patch into a message. Scalars and alternatives that the value sets replace those of the message, messages
-// are merged field by field, and maps key by key. Lists are appended, or replaced.
+// merger merges the value of a patch into a message, as package merge does.
 type merger struct {
 	replaceLists bool
 }
 
-// merge merges src into dst, which must be of the same type. Nothing of src is shared with dst afterwards.
-func (m merger) merge(dst, src proto.Message) {
-	m.message(dst.ProtoReflect(), proto.Clone(src).ProtoReflect())
-}
-
-func (m merger) message(dst, src protoreflect.Message) {
-	src.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch {
-		case f.IsMap():
-			to := dst.Mutable(f).Map()
-			v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-				to.Set(k, v)
-				return true
-			})
-		case f.IsList():
-			if m.replaceLists {
-				dst.Clear(f)
-			}
-			to := dst.Mutable(f).List()
-			for i := range v.List().Len() {
-				to.Append(v.List().Get(i))
-			}
-		case f.Message() != nil && dst.Has(f) && !isAtom(f.Message()):
-			m.message(dst.Mutable(f).Message(), v.Message())
-		default:
-			dst.Set(f, v)
-		}
-		return true
-	})
-}
-
-// isAtom reports whether messages of a type are one value each: what a patch sets replaces it, zero included.
-func isAtom(d protoreflect.MessageDescriptor) bool {
-	switch d.FullName() {
-	case "google.protobuf.Duration", "google.protobuf.Timestamp", "google.protobuf.Any", "google.protobuf.Value":
-		return true
-	}
-	return strings.HasPrefix(string(d.FullName()), "google.protobuf.") && strings.HasSuffix(string(d.Name()), "Value")
-}
+func (m merger) merge(dst, src proto.Message) { merge.Message(dst, src, m.replaceLists) }
 
 // errOtherType means that a patch configures another extension than the one that it selects.
 var errOtherType = errors.New("is of another type")

@@ -110,7 +110,7 @@ type editing[M proto.Message] struct {
 
 // apply applies patches to a message. If the result is not valid, it finds the patches that make it so, and leaves them out.
 func apply[M proto.Message](m M, at Place, patches []*Patch, e editing[M]) Result[M] {
-	patches = slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return !p.In(at.Context) })
+	patches = slices.DeleteFunc(slices.Clone(patches), func(p *Patch) bool { return at.Context != networking.EnvoyFilter_ANY && !p.In(at.Context) })
 	r, out, keep := pass(m, at, patches, e)
 	if !r.touched() {
 		return Result[M]{Message: m}

@@ -6,8 +6,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/nds"
 )
 
-// Type is one of the resource types that the server serves. Class states contain the first five. Four of them are for Envoy, in the
-// order of sending: a resource refers only to resources of earlier types, or of the next type, which the client then fetches. Names
+// Type is one of the resource types that the server serves. Class states contain the first six. Four of them are for Envoy, in the
+// order of sending: a resource refers only to resources of earlier types, or of the next type, which the client then fetches. The others
 // are for agents, and refer to nothing.
 type Type uint8
 
@@ -19,8 +19,10 @@ const (
 	Route
 	// NameTable has the names that agents answer. Each resource is a table of one name; see Whole.
 	NameTable
+	// Bootstrap is what patches of users add to the bootstrap of Envoy: one resource, or none. The agent merges it into the bootstrap.
+	Bootstrap
 	// Types is the number of types that class states contain.
-	Types = 5
+	Types = 6
 )
 
 // The types that are answered per proxy. A client asks for each resource by name, and no class state, no shared message and
@@ -64,6 +66,8 @@ func infoOf(t Type) typeInfo {
 		return typeInfo{urlPrefix + "envoy.config.route.v3.RouteConfiguration", "RDS", "route", false}
 	case NameTable:
 		return typeInfo{nds.URL, "NDS", "name", true}
+	case Bootstrap:
+		return typeInfo{urlPrefix + "envoy.config.bootstrap.v3.Bootstrap", "BDS", "bootstrap", true}
 	case Extension:
 		return typeInfo{urlPrefix + "envoy.config.core.v3.TypedExtensionConfig", "ECDS", "extension", false}
 	case Secret:
@@ -79,10 +83,10 @@ func infoOf(t Type) typeInfo {
 // URL is the type URL on the wire.
 func (t Type) URL() string { return infoOf(t).url }
 
-// String is the usual short name: CDS, EDS, LDS, RDS, NDS, ECDS, SDS, VHDS.
+// String is the usual short name: CDS, EDS, LDS, RDS, NDS, BDS, ECDS, SDS, VHDS.
 func (t Type) String() string { return infoOf(t).short }
 
-// Kind is the word for one resource of the type: cluster, endpoint, listener, route, name, extension, secret, virtual host.
+// Kind is the word for one resource of the type: cluster, endpoint, listener, route, name, bootstrap, extension, secret, virtual host.
 func (t Type) Kind() string { return infoOf(t).kind }
 
 // Wildcard reports whether a client may subscribe to all resources of the type. A State-of-the-World response for such a
