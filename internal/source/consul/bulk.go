@@ -5,15 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"net/url"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/source/registries"
 )
 
-// More services than maxWatches are followed like this: one blocking query notices that some check has changed, and the list of all checks says of
-// which services, which are read at once. The services that changed last have blocking queries of their own, because a service that changes, changes
+// More services than maxWatches, on more than maxNodes nodes, are followed like this: one blocking query notices that some check has changed, and the list
+// of all checks says of which services, which are read at once. The services that changed last have blocking queries of their own, because a service that changes, changes
 // often. A change of an instance without a change of its checks shows in the index of the catalog only. All services are read after it, in the background.
 
 // checksPath lists the checks of all services, and noChecks lets the server leave all of them out. The index grows when any check changes.
@@ -96,6 +96,26 @@ func differences(was, is map[string]uint64) (keys []string) {
 	return keys
 }
 
+// prepare notes the state of many services before these are read, so that a change during the reading is noticed. start starts to follow the changes.
+func (f *following) prepare(ctx context.Context) (start func(), err error) {
+	if !f.bulk {
+		return func() {}, nil
+	}
+	all, states, few, err := f.nodeStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if few {
+		return func() { f.running.Go(func() { f.followNodes(ctx, all, states) }) }, nil
+	}
+	seen, err := f.checks(ctx)
+	f.sweeping = true
+	return func() {
+		f.running.Go(func() { f.followChecks(ctx, seen) })
+		f.running.Go(func() { f.sweep(ctx) })
+	}, err
+}
+
 // followChecks reads the services whose checks change.
 func (f *following) followChecks(ctx context.Context, seen checks) {
 	for {
@@ -150,21 +170,13 @@ func (f *following) heat(ctx context.Context, u update) {
 func (f *following) touched(ctx context.Context, was, is checks) ([]string, error) {
 	names := differences(was.services, is.services)
 	for _, node := range differences(was.nodes, is.nodes) {
-		a, err := f.get(ctx, "/v1/catalog/node-services/"+url.PathEscape(node), 0, 0, false)
+		on, err := f.nodeState(ctx, aspects[1], node)
 		if err != nil {
 			return nil, err
 		}
-		var on struct{ Services []struct{ Service string } }
-		if err := json.Unmarshal(a.body, &on); err != nil {
-			return nil, fmt.Errorf("the services of the node %s: %w", node, err)
-		}
-		for _, s := range on.Services {
-			names = append(names, s.Service)
-		}
+		names = slices.AppendSeq(names, maps.Keys(on.marks))
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	return slices.DeleteFunc(names, func(name string) bool { return name == own || !f.entry.Active(name) }), nil
+	return f.followed(names), nil
 }
 
 // send passes on updates. It reports false if the session has ended.
