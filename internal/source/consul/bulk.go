@@ -2,9 +2,7 @@ package consul
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -32,16 +30,6 @@ const (
 	rest = 2
 )
 
-// sum is a checksum.
-func sum(parts ...string) uint64 {
-	h := fnv.New64a()
-	for _, p := range parts {
-		_, _ = h.Write([]byte(p)) // it never fails
-		_, _ = h.Write([]byte{0})
-	}
-	return h.Sum64()
-}
-
 // checks are checksums of all checks: of services by their names, and of nodes by theirs.
 type checks struct {
 	index           uint64
@@ -60,22 +48,38 @@ func (r *reader) checks(ctx context.Context) (checks, error) {
 }
 
 func decodeChecks(body []byte) (checks, error) {
-	var all []struct {
-		Node, CheckID, ServiceName string
-		ModifyIndex                uint64
-	}
-	if err := json.Unmarshal(body, &all); err != nil {
-		return checks{}, fmt.Errorf("%s: %w", checksPath, err)
-	}
 	c := checks{services: map[string]uint64{}, nodes: map[string]uint64{}}
-	for i := range all {
-		one := &all[i]
-		n := sum(one.Node, one.CheckID, fmt.Sprint(one.ModifyIndex))
-		if one.ServiceName == "" {
-			c.nodes[one.Node] += n // a sum does not depend on the order
-		} else {
-			c.services[one.ServiceName] += n
+	var node, id, service, index []byte
+	s := scan(body)
+	member := func(name []byte) (err error) {
+		switch string(name) {
+		case `"Node"`:
+			node, err = s.text(node)
+		case `"CheckID"`:
+			id, err = s.text(id)
+		case `"ServiceName"`:
+			service, err = s.text(service)
+		case `"ModifyIndex"`:
+			index, err = s.raw(index)
+		default:
+			err = s.SkipValue()
 		}
+		return err
+	}
+	err := s.list(func() error {
+		node, id, service, index = node[:0], id[:0], service[:0], index[:0]
+		if err := s.object(member); err != nil {
+			return err
+		}
+		of, key := c.services, service
+		if len(service) == 0 {
+			of, key = c.nodes, node
+		}
+		of[string(key)] += hash(node, id, index) // a sum does not depend on the order
+		return nil
+	})
+	if err != nil {
+		return checks{}, fmt.Errorf("%s: %w", checksPath, err)
 	}
 	return c, nil
 }

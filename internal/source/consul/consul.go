@@ -417,7 +417,7 @@ func (f *following) read(ctx context.Context, name string) (update, error) {
 func (f *following) decode(name string, a answer) (update, error) {
 	s, err := decode(name, a.body, f.entry.ConsulOnlyPassing)
 	none := f.entry.ConsulServiceTag == "" && slices.Contains([]string{"[]", "null"}, string(bytes.TrimSpace(a.body)))
-	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none, sum: sum(string(a.body))}, err
+	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none, sum: hash(a.body)}, err
 }
 
 // watch starts the blocking query for a service.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -94,19 +93,35 @@ func checksOfNode(body []byte) (marks, error) {
 }
 
 func servicesOfNode(body []byte) (marks, error) {
-	var on struct {
-		Services []struct {
-			ID, Service string
-			ModifyIndex uint64
-		}
-	}
-	if err := json.Unmarshal(body, &on); err != nil {
-		return nil, fmt.Errorf("the services of a node: %w", err)
-	}
 	m := marks{}
-	for i := range on.Services {
-		s := &on.Services[i]
-		m[s.Service] += sum(s.ID, strconv.FormatUint(s.ModifyIndex, 10)) // a sum does not depend on the order
+	var id, name, index []byte
+	s := scan(body)
+	member := func(field []byte) (err error) {
+		switch string(field) {
+		case `"ID"`:
+			id, err = s.text(id)
+		case `"Service"`:
+			name, err = s.text(name)
+		case `"ModifyIndex"`:
+			index, err = s.raw(index)
+		default:
+			err = s.SkipValue()
+		}
+		return err
+	}
+	err := s.object(func(field []byte) error {
+		if string(field) != `"Services"` {
+			return s.SkipValue()
+		}
+		return s.list(func() error {
+			id, name, index = id[:0], name[:0], index[:0]
+			err := s.object(member)
+			m[string(name)] += hash(id, index) // a sum does not depend on the order
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the services of a node: %w", err)
 	}
 	return m, nil
 }
