@@ -228,7 +228,7 @@ func TestManyConsulServices(t *testing.T) {
 	}
 }
 
-// manyConsulServices does that with so many further nodes.
+// manyConsulServices is the test with so many further nodes.
 func manyConsulServices(t *testing.T, nodes int) {
 	s := newConsul(t)
 	for i := range nodes {

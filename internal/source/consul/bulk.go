@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/registries"
 )
 
-// More services than maxWatches, on more than maxNodes nodes, are followed like this: one blocking query notices that some check has changed, and the list
-// of all checks says of which services, which are read at once. The services that changed last have blocking queries of their own, because a service that changes, changes
+// More services than maxWatches, on more than maxNodes nodes, are followed like this: one blocking query notices that some check has changed, the list of
+// all checks names the services, and these are read at once. The services that changed last have blocking queries of their own, because a service that changes, changes
 // often. A change of an instance without a change of its checks shows in the index of the catalog only. All services are read after it, in the background.
 
 // checksPath lists the checks of all services, and noChecks lets the server leave all of them out. The index grows when any check changes.

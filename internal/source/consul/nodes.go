@@ -145,7 +145,7 @@ func decodeNodes(a answer) (nodes, error) {
 	return n, nil
 }
 
-// nodeState is what was seen of one aspect of a node.
+// nodeState is one aspect of a node at an index.
 type nodeState struct {
 	index uint64
 	marks marks

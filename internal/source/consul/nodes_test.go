@@ -116,7 +116,7 @@ func unheard(told map[string]bool, change string) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestByNodes: of many services on few nodes, those that change are read, and no others: by their checks, by themselves, by their node, and on nodes
+// TestByNodes: of many services on few nodes, the changed ones are read, and no others: by their checks, by themselves, by their node, and on nodes
 // that come and go.
 func TestByNodes(t *testing.T) {
 	f := many(t, 5)
