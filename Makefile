@@ -42,7 +42,7 @@ namespaces: # What the exam and the tests of capture make network namespaces wit
 tools-registries: go ## Get the servers of the tests of registries (Consul, ZooKeeper), once: some minutes
 	@scripts/registries.sh
 
-test-registries: tools-registries ## Test Consul and ZooKeeper with real servers, and run their demo
+test-registries: tools tools-registries namespaces ## Test Consul, ZooKeeper and Dubbo with real servers and programs, and run their demo
 	@go -C test test ./registries/... -count=1
 	@$(MAKE) --no-print-directory demo-registries CI=1
 

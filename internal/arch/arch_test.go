@@ -128,7 +128,7 @@ func TestPackages(t *testing.T) {
 
 // TestTestModules checks the modules below test by the rules for tests.
 func TestTestModules(t *testing.T) {
-	for _, module := range []string{"test", "test/kit", "test/podrunner", "test/cluster", "packaging"} {
+	for _, module := range []string{"test", "test/kit", "test/podrunner", "test/cluster", "test/dubbo", "packaging"} {
 		// -find: what the packages import need not be there, and for a test cluster that is a lot.
 		for _, p := range packages(t, filepath.Join(root, module), "-find") {
 			c := newChecker(module)

@@ -220,10 +220,20 @@ func TestConsul(t *testing.T) {
 	b.want(registry.Synced, all[0], "web.service.consul:8080 TCP 192.0.2.2:8080 192.0.2.4:8080")
 }
 
-// TestManyConsulServices: more services than there are blocking queries are followed, too: checks of services and of nodes, and changes that no check
-// shows.
+// TestManyConsulServices: more services than there are blocking queries are followed, too: checks of services and of nodes, changes that no check
+// shows, and nodes that come and go.
 func TestManyConsulServices(t *testing.T) {
+	for name, nodes := range map[string]int{"few nodes": 0, "many nodes": 40} {
+		t.Run(name, func(t *testing.T) { manyConsulServices(t, nodes) })
+	}
+}
+
+// manyConsulServices is the test with so many further nodes.
+func manyConsulServices(t *testing.T, nodes int) {
 	s := newConsul(t)
+	for i := range nodes {
+		s.check(fmt.Sprintf("further%d", i), "passing")
+	}
 	const services = 200
 	var lines []string
 	for i := range services {
@@ -250,7 +260,18 @@ func TestManyConsulServices(t *testing.T) {
 	lines = slices.Delete(lines, 2, 3)
 	b.want(registry.Synced, lines...)
 	s.register("n3", "s002", "192.0.2.4", 1002, "passing")
-	b.want(registry.Synced, slices.Insert(lines, 2, "s002.service.consul:1002 TCP 192.0.2.4:1002")...)
+	b.want(registry.Synced, slices.Insert(slices.Clone(lines), 2, "s002.service.consul:1002 TCP 192.0.2.4:1002")...)
+	s.register("n3", "s003", "192.0.2.5", 1003, "passing")
+	more := slices.Insert(slices.Clone(lines), 2, "s002.service.consul:1002 TCP 192.0.2.4:1002")
+	more[3] += " 192.0.2.5:1003"
+	b.want(registry.Synced, more...)
+	if err := s.consul.Deregister(t.Context(), servers.Instance{Node: "n3"}); err != nil {
+		t.Fatal(err)
+	}
+	b.want(registry.Synced, lines...)
+	s.register("n3", "s003", "192.0.2.6", 1003, "passing")
+	lines[2] += " 192.0.2.6:1003"
+	b.want(registry.Synced, lines...)
 }
 
 // TestFewerConsulServices: when most of many services leave a healthy server, they are gone, and the rest is followed one by one again.

@@ -35,7 +35,7 @@ var suites = map[string][]step{
 	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", withoutArch, "-short"),
 		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
 		commands},
-	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, arch,
+	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, vetDubbo, arch,
 		tests("unit", "unit tests with the race detector, with fewer random histories", "", withoutArch, "-race", "-short", "-timeout=20m"),
 		tests("full", "unit tests of random histories and large meshes, in full", "", longer, "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
@@ -60,6 +60,7 @@ var (
 	vetTests   = command("vet-test", "go vet, module test", "test", "go", "vet", "./...")
 	vetKit     = command("vet-kit", "go vet, module test/kit", "test/kit", "go", "vet", "./...")
 	vetNodes   = command("vet-node", "go vet, module test/podrunner", "test/podrunner", "go", "vet", "./...")
+	vetDubbo   = command("vet-dubbo", "go vet, module test/dubbo", "test/dubbo", "go", "vet", "./...")
 	vetPackage = command("vet-package", "go vet, module packaging", "packaging", "go", "vet", "./...")
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
 	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))

@@ -2,18 +2,16 @@ package consul
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
-	"net/url"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/source/registries"
 )
 
-// More services than maxWatches are followed like this: one blocking query notices that some check has changed, and the list of all checks says of
-// which services, which are read at once. The services that changed last have blocking queries of their own, because a service that changes, changes
+// More services than maxWatches, on more than maxNodes nodes, are followed like this: one blocking query notices that some check has changed, the list of
+// all checks names the services, and these are read at once. The services that changed last have blocking queries of their own, because a service that changes, changes
 // often. A change of an instance without a change of its checks shows in the index of the catalog only. All services are read after it, in the background.
 
 // checksPath lists the checks of all services, and noChecks lets the server leave all of them out. The index grows when any check changes.
@@ -31,16 +29,6 @@ const (
 	// rest is how long the background rests after it has read all services: so many times the time that it needed.
 	rest = 2
 )
-
-// sum is a checksum.
-func sum(parts ...string) uint64 {
-	h := fnv.New64a()
-	for _, p := range parts {
-		_, _ = h.Write([]byte(p)) // it never fails
-		_, _ = h.Write([]byte{0})
-	}
-	return h.Sum64()
-}
 
 // checks are checksums of all checks: of services by their names, and of nodes by theirs.
 type checks struct {
@@ -60,22 +48,38 @@ func (r *reader) checks(ctx context.Context) (checks, error) {
 }
 
 func decodeChecks(body []byte) (checks, error) {
-	var all []struct {
-		Node, CheckID, ServiceName string
-		ModifyIndex                uint64
-	}
-	if err := json.Unmarshal(body, &all); err != nil {
-		return checks{}, fmt.Errorf("%s: %w", checksPath, err)
-	}
 	c := checks{services: map[string]uint64{}, nodes: map[string]uint64{}}
-	for i := range all {
-		one := &all[i]
-		n := sum(one.Node, one.CheckID, fmt.Sprint(one.ModifyIndex))
-		if one.ServiceName == "" {
-			c.nodes[one.Node] += n // a sum does not depend on the order
-		} else {
-			c.services[one.ServiceName] += n
+	var node, id, service, index []byte
+	s := scan(body)
+	member := func(name []byte) (err error) {
+		switch string(name) {
+		case `"Node"`:
+			node, err = s.text(node)
+		case `"CheckID"`:
+			id, err = s.text(id)
+		case `"ServiceName"`:
+			service, err = s.text(service)
+		case `"ModifyIndex"`:
+			index, err = s.raw(index)
+		default:
+			err = s.SkipValue()
 		}
+		return err
+	}
+	err := s.list(func() error {
+		node, id, service, index = node[:0], id[:0], service[:0], index[:0]
+		if err := s.object(member); err != nil {
+			return err
+		}
+		of, key := c.services, service
+		if len(service) == 0 {
+			of, key = c.nodes, node
+		}
+		of[string(key)] += hash(node, id, index) // a sum does not depend on the order
+		return nil
+	})
+	if err != nil {
+		return checks{}, fmt.Errorf("%s: %w", checksPath, err)
 	}
 	return c, nil
 }
@@ -94,6 +98,26 @@ func differences(was, is map[string]uint64) (keys []string) {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// prepare notes the state of many services before these are read, so that a change during the reading is noticed. start starts to follow the changes.
+func (f *following) prepare(ctx context.Context) (start func(), err error) {
+	if !f.bulk {
+		return func() {}, nil
+	}
+	all, states, few, err := f.nodeStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if few {
+		return func() { f.running.Go(func() { f.followNodes(ctx, all, states) }) }, nil
+	}
+	seen, err := f.checks(ctx)
+	f.sweeping = true
+	return func() {
+		f.running.Go(func() { f.followChecks(ctx, seen) })
+		f.running.Go(func() { f.sweep(ctx) })
+	}, err
 }
 
 // followChecks reads the services whose checks change.
@@ -150,21 +174,13 @@ func (f *following) heat(ctx context.Context, u update) {
 func (f *following) touched(ctx context.Context, was, is checks) ([]string, error) {
 	names := differences(was.services, is.services)
 	for _, node := range differences(was.nodes, is.nodes) {
-		a, err := f.get(ctx, "/v1/catalog/node-services/"+url.PathEscape(node), 0, 0, false)
+		on, err := f.nodeState(ctx, aspects[1], node)
 		if err != nil {
 			return nil, err
 		}
-		var on struct{ Services []struct{ Service string } }
-		if err := json.Unmarshal(a.body, &on); err != nil {
-			return nil, fmt.Errorf("the services of the node %s: %w", node, err)
-		}
-		for _, s := range on.Services {
-			names = append(names, s.Service)
-		}
+		names = slices.AppendSeq(names, maps.Keys(on.marks))
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	return slices.DeleteFunc(names, func(name string) bool { return name == own || !f.entry.Active(name) }), nil
+	return f.followed(names), nil
 }
 
 // send passes on updates. It reports false if the session has ended.

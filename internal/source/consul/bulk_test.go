@@ -1,7 +1,9 @@
 package consul
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -41,5 +43,37 @@ func TestChecks(t *testing.T) {
 	}
 	if _, err := decodeChecks([]byte("{}")); err == nil {
 		t.Error("an answer that is no list is taken")
+	}
+}
+
+// BenchmarkChecks reads the list of 30,000 checks, as a server writes it.
+func BenchmarkChecks(b *testing.B) {
+	var text strings.Builder
+	for i := range 30_000 {
+		fmt.Fprintf(&text, `,{"Node":"node-%d","CheckID":"service:svc-%d-%d","Name":"check","Status":"passing","Notes":"","Output":"","ServiceID":"svc-%d-%d",`+
+			`"ServiceName":"svc-%d","ServiceTags":[],"Type":"","Interval":"","Timeout":"","ExposedPort":0,"Definition":{},"CreateIndex":%d,"ModifyIndex":%d}`,
+			i%30, i/3, i%3, i/3, i%3, i/3, i, i)
+	}
+	body := []byte("[" + text.String()[1:] + "]")
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if _, err := decodeChecks(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkNames reads the names of 10,000 services.
+func BenchmarkNames(b *testing.B) {
+	var text strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&text, `,"svc-%d":["a","b=c"]`, i)
+	}
+	body := []byte("{" + text.String()[1:] + "}")
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		if _, _, err := decodeNames(body); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -3,9 +3,10 @@
 // Invariants:
 //   - After an error, or when an index falls, all is listed again from the beginning. A server without a leader is not read.
 //   - A list that the rights of the token have shortened is reported as incomplete.
-//   - There are at most maxWatches blocking queries for services. If there are more services, bulk.go finds out which of them have changed.
+//   - There are at most maxWatches blocking queries for services. If there are more services, nodes.go finds out which of them have changed, or bulk.go
+//     if there are many nodes, too.
 //
-// Goroutines: one per blocking query, and one that reads all services again. Run waits for them.
+// Goroutines: one per blocking query, and one that reads all services again if there are many nodes. Run waits for them.
 package consul
 
 import (
@@ -179,11 +180,9 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 	defer f.running.Wait()
 	defer cancel()
 	f.bulk = len(known.list) > maxWatches
-	var seen checks
-	if f.bulk { // before the services, so that a change during the reading is noticed
-		if seen, err = r.checks(ctx); err != nil {
-			return err
-		}
+	start, err := f.prepare(ctx)
+	if err != nil {
+		return err
 	}
 	read, err := f.readAll(ctx, known.list, parallel)
 	if err != nil {
@@ -204,10 +203,7 @@ func (r *reader) session(ctx context.Context, to registries.Listener, pause *reg
 		}
 	}
 	f.running.Go(func() { f.followCatalog(ctx, known) })
-	if f.bulk {
-		f.running.Go(func() { f.followChecks(ctx, seen) })
-		f.running.Go(func() { f.sweep(ctx) })
-	}
+	start()
 	return f.serve(ctx)
 }
 
@@ -244,7 +240,9 @@ type following struct {
 	known   names
 	watched map[string]*watch
 	hot     []string // the watched ones if there are many services, the one that changed last at the end
-	bulk    bool
+
+	// bulk is set if there are more than maxWatches services, and sweeping if all of them are read again after a change of the catalog.
+	bulk, sweeping bool
 }
 
 func newFollowing(r *reader, to registries.Listener, cancel context.CancelFunc) *following {
@@ -353,7 +351,7 @@ func (f *following) changeNames(ctx context.Context, is names, some registries.S
 		f.to.Change(some)
 		return errMode
 	}
-	if f.bulk {
+	if f.sweeping {
 		f.wantSweep(is.list)
 	}
 	read, err := f.readAll(ctx, added, parallel)
@@ -419,7 +417,7 @@ func (f *following) read(ctx context.Context, name string) (update, error) {
 func (f *following) decode(name string, a answer) (update, error) {
 	s, err := decode(name, a.body, f.entry.ConsulOnlyPassing)
 	none := f.entry.ConsulServiceTag == "" && slices.Contains([]string{"[]", "null"}, string(bytes.TrimSpace(a.body)))
-	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none, sum: sum(string(a.body))}, err
+	return update{name: name, service: s, index: a.index, filtered: a.filtered, none: none, sum: hash(a.body)}, err
 }
 
 // watch starts the blocking query for a service.
@@ -471,7 +469,8 @@ func gone(was, is *registries.Service) (ids []string) {
 
 // followCatalog follows the list of names.
 func (f *following) followCatalog(ctx context.Context, is names) {
-	for {
+	limit := &ration{every: catalogEvery, burst: catalogBurst}
+	for !f.bulk || limit.wait(ctx) {
 		a, err := f.follow(ctx, catalog, is.index, catalogWait)
 		var next names
 		if err == nil {
@@ -486,7 +485,7 @@ func (f *following) followCatalog(ctx context.Context, is names) {
 		case next.index == is.index && len(removed(is.list, next.list)) > 0:
 			f.fail(errShown)
 			return
-		case next.unsure == is.unsure && slices.Equal(next.list, is.list) && (!f.bulk || next.index == is.index):
+		case next.unsure == is.unsure && slices.Equal(next.list, is.list) && (!f.sweeping || next.index == is.index):
 			is = next
 			continue
 		}

@@ -27,6 +27,9 @@ type fake struct {
 	index    uint64
 	services map[string]string // address of the only instance, by name
 	header   map[string]string // of each answer
+	nodes    map[string]string // node of that instance, by name; "n" if there is none
+	modified map[string]uint64 // index of the last change of that instance
+	checked  map[string]uint64 // index of the last change of its check, or of the check of a node
 	streams  bool              // blocking queries are answered by the streaming backend
 	status   int
 	asked    []*http.Request
@@ -63,7 +66,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		f.mu.Lock()
 	}
-	w.Header().Set("X-Consul-Index", strconv.FormatUint(f.index, 10))
+	w.Header().Set("X-Consul-Index", strconv.FormatUint(f.indexOf(r.URL.Path), 10))
 	header := f.header
 	if f.streams && r.URL.Query().Has("index") && strings.HasPrefix(r.URL.Path, "/v1/health/service/") {
 		header = map[string]string{"X-Consul-KnownLeader": "false", "X-Consul-Query-Backend": "streaming"}
@@ -76,7 +79,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("[]"))
 		return
 	} else if ok {
-		fmt.Fprintf(w, `[{"Node": {"Node": "n"}, "Service": {"ID": "1", "Address": %q, "Port": 80}}]`, f.services[name])
+		fmt.Fprintf(w, `[{"Node": {"Node": %q}, "Service": {"ID": "1", "Address": %q, "Port": 80}}]`, f.node(name), f.services[name])
+		return
+	}
+	if f.serveNodes(w, r.URL.Path) {
 		return
 	}
 	names := map[string][]string{}

@@ -3,6 +3,7 @@ package consul
 import (
 	"cmp"
 	"encoding/json"
+	"encoding/json/jsontext"
 	"fmt"
 	"slices"
 	"strconv"
@@ -37,16 +38,21 @@ type entry struct {
 
 // decodeNames reads /v1/catalog/services: the names of services with their tags.
 func decodeNames(body []byte) (names []string, self bool, err error) {
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(body, &all); err != nil {
-		return nil, false, fmt.Errorf("/v1/catalog/services: %w", err)
-	}
-	for name := range all {
-		if name == own {
-			self = true
-		} else if name != "" {
-			names = append(names, name)
+	s := scan(body)
+	var name []byte
+	err = s.object(func(quoted []byte) (err error) {
+		if name, err = jsontext.AppendUnquote(name[:0], quoted); err != nil {
+			return err
 		}
+		if string(name) == own {
+			self = true
+		} else if len(name) > 0 {
+			names = append(names, string(name))
+		}
+		return s.SkipValue()
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("/v1/catalog/services: %w", err)
 	}
 	slices.Sort(names)
 	return names, self, nil

@@ -80,3 +80,62 @@ func FuzzDecode(f *testing.F) {
 		_, _, _ = decodeNames(body)
 	})
 }
+
+// TestNames: names are read whatever the values are, and an answer that is cut off or no object is an error.
+func TestNames(t *testing.T) {
+	for _, test := range []struct{ body, want string }{
+		{`{"web": ["a"], "consul": [], "": [], "d\u0062": {"x": [1]}}`, "db web self"},
+		{`{"web": null}`, "web"},
+		{`null`, ""},
+		{`{}`, ""},
+		{`[]`, "error"},
+		{`{"web": ["a"]`, "error"},
+		{`{"web": }`, "error"},
+		{``, "error"},
+	} {
+		names, self, err := decodeNames([]byte(test.body))
+		if self {
+			names = append(names, "self")
+		}
+		if err != nil {
+			names = []string{"error"}
+		}
+		if got := strings.Join(names, " "); got != test.want {
+			t.Errorf("%s: got %q (%v), want %q", test.body, got, err, test.want)
+		}
+	}
+}
+
+// TestServicesOfNode: the checksum of a service depends on its instances and their last change, not on their order.
+func TestServicesOfNode(t *testing.T) {
+	const (
+		web1  = `{"ID": "1", "Service": "web", "Tags": ["x"], "ModifyIndex": 7}`
+		web2  = `{"Service": "web", "ID": "2", "ModifyIndex": 7}`
+		newer = `{"ID": "2", "Service": "web", "ModifyIndex": 8}`
+		db    = `{"ID": "3", "Service": "db", "ModifyIndex": 7}`
+	)
+	read := func(list ...string) marks {
+		m, err := servicesOfNode([]byte(`{"Node": {"Node": "n"}, "Services": [` + strings.Join(list, ",") + `]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	was := read(web1, web2, db)
+	for _, test := range []struct {
+		is   marks
+		want []string
+	}{
+		{read(db, web2, web1), nil},
+		{read(web1, newer, db), []string{"web"}},
+		{read(web1, db), []string{"web"}},
+		{read(web1, web2), []string{"db"}},
+	} {
+		if got := differences(was, test.is); !slices.Equal(got, test.want) {
+			t.Errorf("%v differ, want %v", got, test.want)
+		}
+	}
+	if m, err := servicesOfNode([]byte(`{"Node": null, "Services": null}`)); len(m) > 0 || err != nil {
+		t.Errorf("a node that is gone has %v, %v", m, err)
+	}
+}

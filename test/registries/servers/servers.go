@@ -1,13 +1,16 @@
-// Package servers starts real registries on this machine: Consul and ZooKeeper, as scripts/registries.sh gets them.
+// Package servers starts real registries on this machine: Consul, ZooKeeper and Nacos, as scripts/registries.sh gets them.
 //
 // A Server keeps its port over restarts, and ends with this process. The package starts no goroutines.
 package servers
 
 import (
+	"cmp"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/kit/process"
@@ -32,6 +35,16 @@ type Server struct {
 	command func() *exec.Cmd
 	ready   func(context.Context) error
 	running *process.Process
+	place   Place
+}
+
+// Place is where a server runs. The zero value is this machine, on loopback.
+type Place struct {
+	// Host is the address at which it listens.
+	Host string
+	// Enter leads to the place, for instance into a network namespace, and Dial connects to its ports from here.
+	Enter func() error
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func newServer(name, dir string) (*Server, error) {
@@ -43,7 +56,17 @@ func newServer(name, dir string) (*Server, error) {
 }
 
 // Address is host:port of the server.
-func (s *Server) Address() string { return testbed.Loopback(s.Port) }
+func (s *Server) Address() string {
+	return net.JoinHostPort(cmp.Or(s.place.Host, "127.0.0.1"), strconv.Itoa(s.Port))
+}
+
+// dial connects to the server.
+func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+	if s.place.Dial != nil {
+		return s.place.Dial(ctx, "tcp", s.Address())
+	}
+	return (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Address())
+}
 
 // PID is the number of its process.
 func (s *Server) PID() int { return s.running.PID() }
@@ -53,7 +76,7 @@ func (s *Server) Running() bool { return s.running != nil && s.running.Running()
 
 // Start starts the server and waits until it answers.
 func (s *Server) Start(ctx context.Context) (err error) {
-	if s.running, err = process.StartLogged(s.name, s.log, s.command()); err != nil {
+	if s.running, err = process.StartInside(s.name, s.log, s.command(), s.place.Enter); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)

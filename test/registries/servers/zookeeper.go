@@ -19,7 +19,10 @@ import (
 const jar = "/usr/share/java/zookeeper.jar"
 
 // NewZooKeeper prepares a ZooKeeper with its files in dir, whose data survive a kill. The error is Missing if Java or ZooKeeper is not here.
-func NewZooKeeper(dir string) (*Server, error) {
+func NewZooKeeper(dir string) (*Server, error) { return NewZooKeeperIn(dir, Place{Host: "127.0.0.1"}) }
+
+// NewZooKeeperIn is NewZooKeeper for a ZooKeeper in another place.
+func NewZooKeeperIn(dir string, place Place) (*Server, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, &Missing{"Java", "install a Java runtime, such as the package default-jre-headless of Debian"}
@@ -31,10 +34,11 @@ func NewZooKeeper(dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.place = place
 	s.data = filepath.Join(dir, "zookeeper-data")
 	config := filepath.Join(dir, "zoo.cfg")
-	text := fmt.Sprintf("tickTime=500\nminSessionTimeout=1000\nmaxClientCnxns=0\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"+
-		"4lw.commands.whitelist=srvr\n", s.data, s.Port)
+	text := fmt.Sprintf("tickTime=500\nminSessionTimeout=1000\nmaxClientCnxns=0\ndataDir=%s\nclientPort=%d\nclientPortAddress=%s\nadmin.enableServer=false\n"+
+		"4lw.commands.whitelist=srvr\n", s.data, s.Port, place.Host)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -44,7 +48,7 @@ func NewZooKeeper(dir string) (*Server, error) {
 		return cmd
 	}
 	s.ready = func(ctx context.Context) error {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Address())
+		c, err := s.dial(ctx)
 		if err != nil {
 			return err
 		}
@@ -69,26 +73,29 @@ func (quiet) Printf(string, ...any) {}
 // Session is a client of ZooKeeper.
 type Session struct {
 	*zk.Conn
-	mu   sync.Mutex
-	dead bool
-	open []net.Conn
+	server *Server
+	mu     sync.Mutex
+	dead   bool
+	open   []net.Conn
 }
 
 // NewSession connects to a ZooKeeper. timeout is how long its ephemeral nodes stay after it is lost.
 func NewSession(s *Server, timeout time.Duration) (*Session, error) {
-	c := &Session{}
+	c := &Session{server: s}
 	conn, _, err := zk.Connect([]string{s.Address()}, timeout, zk.WithLogInfo(false), zk.WithLogger(quiet{}), zk.WithDialer(c.dial))
 	c.Conn = conn
 	return c, err
 }
 
-func (c *Session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+func (c *Session) dial(_, _ string, timeout time.Duration) (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead {
 		return nil, errors.New("the client is dead")
 	}
-	conn, err := net.DialTimeout(network, address, timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := c.server.dial(ctx)
 	if err == nil {
 		c.open = append(c.open, conn)
 	}
