@@ -50,10 +50,10 @@ func Listener(name, ip string, port uint32, way Direction, bound bool) *listener
 	return l
 }
 
-// BindAnew makes Envoy bind a socket for a listener that takes the place of one without a socket. Envoy lets a listener have the sockets of its
+// BindOwnSocket makes Envoy bind a socket for a listener that takes the place of one without a socket. Envoy lets a listener have the sockets of its
 // predecessor with the same name, address and options, whether they are bound or not (ListenerManagerImpl::setupSocketFactoryForListener), and
 // then crashes (1.40). So listeners with a socket have an option more, which Envoy sets for all sockets that it listens on anyway: SO_REUSEADDR.
-func BindAnew(l *listenerv3.Listener) {
+func BindOwnSocket(l *listenerv3.Listener) {
 	l.SocketOptions = append(l.SocketOptions, &corev3.SocketOption{
 		Description: "a socket of its own", Level: 1, Name: 2, // on Linux: SOL_SOCKET, SO_REUSEADDR
 		Value: &corev3.SocketOption_IntValue{IntValue: 1}, State: corev3.SocketOption_STATE_PREBIND,

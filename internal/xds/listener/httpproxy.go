@@ -35,7 +35,7 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 		} else {
 			l = envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
 			if bound && !k.NotIntercepted {
-				envoy.BindAnew(l)
+				envoy.BindOwnSocket(l)
 			}
 		}
 		options := httpOptions(q.tables.HTTPSettings(r), limits, k.HTTP10, "")

@@ -183,7 +183,7 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 	}
 	l := envoy.Listener(envoy.ListenerName(ip, p.Number), ip, p.Number, envoy.Inbound, true)
 	if s.Mode != proxy.None {
-		envoy.BindAnew(l)
+		envoy.BindOwnSocket(l)
 	}
 	if both {
 		envoy.AddFamily(l)

@@ -276,7 +276,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
 	if bound && !c.NotIntercepted {
-		envoy.BindAnew(l)
+		envoy.BindOwnSocket(l)
 	}
 	if c.at.IP == "" && c.Families == mesh.BothFamilies {
 		envoy.AddFamily(l)
