@@ -133,7 +133,7 @@ func (m *move) transition(controlPlane string) *transition {
 		t.messages, t.gone = m.splitMessages(&w, put, removed)
 	case m.variant == Delta:
 		w.version = revision(m.to)
-		m.orderListeners(put)
+		content.OrderListeners(put, m.typ, m.from)
 		t.messages = w.delta(put, removed, m.mustRespond)
 	case m.typ.Wildcard():
 		if len(put)+len(removed) == 0 && !m.mustRespond && !m.all && m.forced.Len() == 0 {
@@ -142,7 +142,7 @@ func (m *move) transition(controlPlane string) *transition {
 		list := m.list(removals)
 		t.contentSum = content.Sum(slices.Values(list))
 		w.version = hex.EncodeToString(t.contentSum[:])
-		m.orderListeners(list)
+		content.OrderListeners(list, m.typ, m.from)
 		t.messages = w.whole(list, removed)
 	default:
 		t.contentSum = m.sum()
@@ -150,22 +150,6 @@ func (m *move) transition(controlPlane string) *transition {
 		t.messages = w.partial(put, m.mustRespond)
 	}
 	return t
-}
-
-// orderListeners puts the listeners that the client has before new ones. Envoy takes them one after the other, and refuses a listener
-// at an address that another one leaves later in the same response (envoy, ListenerManagerImpl::setNewOrDrainingSocketFactory). Listeners that are
-// removed leave theirs first.
-func (m *move) orderListeners(list []*resource.Resource) {
-	if m.typ != resource.Listener || m.from == nil {
-		return
-	}
-	added := func(r *resource.Resource) int {
-		if _, had := m.from.Get(m.typ, r.Name()); had {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(list, func(a, b *resource.Resource) int { return added(a) - added(b) })
 }
 
 // wholeTable makes the response with everything as one resource, if something has changed. A NACK of it is about the tables that it

@@ -10,7 +10,7 @@
 // acknowledge the configuration. Then the test removes objects and fields for as long as the failure stays, and prints the rest.
 //
 // A number determines a mesh. The flags -rapid.checks (the number of meshes) and -rapid.seed (the number of the first) have the meaning that they have
-// in tests of package rapid, so that scripts/soak.sh can run this test, too.
+// in tests of package rapid, so that scripts/soak.sh can run this test, too. Without the first flag there are 100 meshes, as many as are loaded in half a minute.
 //
 // The Envoys run in network namespaces of their own, because they listen on all ports that the configuration names. So the test needs root.
 package accepted

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -69,4 +70,20 @@ func Merged(a, b []*resource.Resource) []*resource.Resource {
 		}
 	}
 	return append(append(list, a...), b...)
+}
+
+// OrderListeners puts the listeners that a client has, by the state it was sent, before new ones; it does nothing for other types. Envoy takes them one
+// after the other, and refuses a listener at an address that another one leaves later in the same response (envoy,
+// ListenerManagerImpl::setNewOrDrainingSocketFactory). Listeners that are removed leave theirs first.
+func OrderListeners(list []*resource.Resource, t resource.Type, had *resource.State) {
+	if t != resource.Listener || had == nil {
+		return
+	}
+	added := func(r *resource.Resource) int {
+		if _, ok := had.Get(t, r.Name()); ok {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(list, func(a, b *resource.Resource) int { return added(a) - added(b) })
 }
