@@ -59,7 +59,7 @@ func (r *release) build(ctx context.Context) error {
 
 // compile builds one program so that the result depends on the source, the version and Go's version alone. The version comes by an overlay over a file
 // of the source, as package run explains. Without the traces of gRPC (grpcnotrace) no program but pilotctl and pilot-agent has text/template, so that the
-// linker leaves out the methods that nobody calls.
+// linker leaves out methods without a caller.
 func compile(ctx context.Context, root, work, version, name, out string, p platform) error {
 	text, overlay := filepath.Join(work, "version.txt"), filepath.Join(work, "overlay.json")
 	rule, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "internal", "run", "version.txt"): text}})

@@ -22,9 +22,9 @@ func (i *indexPage) row(head, cell string) {
 	fmt.Fprintf(i, "<tr><th scope=\"row\">%s</th><td>%s</td></tr>\n", head, cell)
 }
 
-// link writes a row about another page. what is text.
-func (i *indexPage) link(path, query, what string, parameters ...string) {
-	fmt.Fprintf(i, "<tr><td><a href=\"%s%s\">%[1]s</a></td><td>%[3]s", html.EscapeString(path), query, html.EscapeString(what))
+// link writes a row about another page: its address, a text about it, and its parameters.
+func (i *indexPage) link(path, query, about string, parameters ...string) {
+	fmt.Fprintf(i, "<tr><td><a href=\"%s%s\">%[1]s</a></td><td>%[3]s", html.EscapeString(path), query, html.EscapeString(about))
 	for _, p := range parameters {
 		fmt.Fprintf(i, " <code>%s</code>", html.EscapeString(p))
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Lists of a Consul with many services have megabytes, most of which nobody wants, and are read for single changes. So they are scanned.
+// Lists of a Consul with many services have megabytes, and only a few members of each item matter. So they are scanned, and not decoded whole.
 
 // scanner scans an answer.
 type scanner struct{ *jsontext.Decoder }
