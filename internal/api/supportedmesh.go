@@ -151,7 +151,13 @@ MeshConfig
 	tlsDefaults.cipherSuites
 	defaultTrafficPolicy.connectionPool    pool
 	defaultTrafficPolicy.outlierDetection  outliers
-	serviceEntryVisibility    no
+	serviceEntryVisibility.defaultVisibility
+	serviceEntryVisibility.applyToSidecars
+	serviceEntryVisibility.policies.visibility
+	serviceEntryVisibility.policies.matchingRules.namespaceSelector.matchLabels
+	serviceEntryVisibility.policies.matchingRules.namespaceSelector.matchExpressions.key
+	serviceEntryVisibility.policies.matchingRules.namespaceSelector.matchExpressions.operator
+	serviceEntryVisibility.policies.matchingRules.namespaceSelector.matchExpressions.values
 
 proxyConfig
 	configPath

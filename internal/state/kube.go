@@ -245,11 +245,19 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 	return true
 }
 
-// applyNamespace writes the change of a namespace. Only if its annotation changes, which is rare, all its Services are rewritten.
+// applyNamespace writes the change of a namespace. Only if its annotation changes, which is rare, all its Services are rewritten, and if its labels change
+// who sees ServiceEntries, the claims of these.
 func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 	was, _ := t.Kube.Namespaces.Peek(e.Key)
 	is, ok := e.Value.(*kube.Namespace)
 	write(tx, t.Kube.Namespaces, e.Key, is, ok)
+	if e.Key.Cluster == t.options.ClusterID && t.visibility(was) != t.visibility(is) {
+		for _, o := range t.Objects.All() {
+			if o.Kind == api.KindServiceEntry && o.Namespace == e.Key.Name {
+				t.kinds[o.Kind].expose(tx, o)
+			}
+		}
+	}
 	if was.TrafficDistribution() == is.TrafficDistribution() {
 		return
 	}
@@ -259,6 +267,11 @@ func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 			t.exposeServices(tx, service)
 		}
 	}
+}
+
+// visibility returns how far ServiceEntries of a namespace are seen; nil for a namespace that is not known, which has no labels.
+func (t *Tables) visibility(n *kube.Namespace) settings.Visibility {
+	return t.ServiceEntryVisibility(mesh.LabelMap(n.LabelSet()))
 }
 
 // write sets a row, or deletes it if there is no value.

@@ -89,10 +89,21 @@ func (t *Tables) splitSidecar(tx *store.Txn, o *api.Object, spec *networking.Sid
 	t.Sidecars.Set(tx, o.Key, t.sidecar(o, spec))
 }
 
-// exposeServiceEntry writes the claims of a ServiceEntry. None of its other rows depends on its exportTo.
+// exposeServiceEntry writes the claims of a ServiceEntry. None of its other rows depends on its exportTo, and on its visibility.
 func (t *Tables) exposeServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
-	t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, settings.ServiceExportTo), near)
+	layers := t.layers(spec.ExportTo, o.Namespace, settings.ServiceExportTo)
+	n, _ := t.Kube.Namespaces.Peek(namespaceKey(t.options.ClusterID, o.Namespace))
+	switch t.visibility(n) {
+	case settings.Nowhere:
+		layers = nil
+	case settings.OwnNamespace:
+		if len(layers) > 0 && layers[0] == "" {
+			layers = []string{o.Namespace}
+		}
+		layers = slices.DeleteFunc(layers, func(l string) bool { return l != o.Namespace })
+	}
+	t.claimService(tx, o, ownNames(spec.Hosts), layers, near)
 }
 
 func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []string, near mesh.Nearness) {

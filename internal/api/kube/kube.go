@@ -264,6 +264,16 @@ type Namespace struct {
 	Distribution string
 	// Network is the label topology.istio.io/network. The label of the control plane's namespace is the network of the cluster.
 	Network string
+	// Labels are all its labels.
+	Labels mesh.Labels
+}
+
+// LabelSet returns the labels of a namespace; none if it is nil.
+func (n *Namespace) LabelSet() mesh.Labels {
+	if n == nil {
+		return mesh.Labels{}
+	}
+	return n.Labels
 }
 
 // TrafficDistribution returns the traffic distribution that a namespace sets for its Services; empty if it is nil.

@@ -190,6 +190,12 @@ func (c *checker) namespaceSelectors(m *meshconfig.MeshConfig) {
 		c.labelSelector(p.Field("namespaceSelector"), s.GetNamespaceSelector())
 		c.labelSelector(p.Field("servicesSelector"), s.GetServicesSelector())
 	}
+	for i, policy := range m.GetServiceEntryVisibility().GetPolicies() {
+		rules := at.Field("serviceEntryVisibility").Field("policies").At(i).Field("matchingRules")
+		for j, rule := range policy.MatchingRules {
+			c.labelSelector(rules.At(j).Field("namespaceSelector"), rule.GetNamespaceSelector())
+		}
+	}
 }
 
 // labelSelector checks a selector of the form that Kubernetes has.

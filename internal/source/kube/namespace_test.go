@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/source/object"
 )
 
@@ -23,16 +24,17 @@ func read[T any](t testing.TB, text string) *T {
 	return o
 }
 
-// TestNamespaces: a new label of a namespace does not make a new value.
+// TestNamespaces: another annotation or status of a namespace makes no new value, and another label does.
 func TestNamespaces(t *testing.T) {
 	c := newConverter()
-	labelled := func(value string) *namespace {
-		m := &metav1.PartialObjectMetadata{}
-		m.Labels = map[string]string{"topology.istio.io/network": "n1", "a": value}
-		return c.namespace(m)
+	namespace := func(label, annotation string) *kube.Namespace {
+		return c.Namespace(&metav1.ObjectMeta{Labels: map[string]string{"a": label}, Annotations: map[string]string{"b": annotation}})
 	}
-	one, two := labelled("b"), labelled("c")
-	if got := mergeNamespaces(one, two).(*namespace); got != two || got.value != one.value {
-		t.Errorf("a new label makes a new value")
+	one := namespace("1", "1")
+	if got := mergeValues(one, namespace("1", "2")).(*kube.Namespace); got != one {
+		t.Errorf("another annotation makes a new value")
+	}
+	if got := mergeValues(one, namespace("2", "1")).(*kube.Namespace); got == one {
+		t.Errorf("another label makes no new value")
 	}
 }

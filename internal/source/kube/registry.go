@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pilotmesh/pilot/internal/api/kube"
-	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // livePods selects pods that have not ended. The API server says that the others are deleted.
@@ -16,24 +15,13 @@ const livePods = "status.phase!=Succeeded,status.phase!=Failed"
 // watchRegistry starts to watch the kinds of the service registry.
 func (r *run) watchRegistry() {
 	c, to := r.converter, r.clients
-	r.namespaces = r.registry("namespaces", kube.KindNamespace, func(o runtime.Object) content { return c.namespace(o.(*metav1.PartialObjectMetadata)) })
-	r.namespaces.merge = mergeNamespaces
-	r.namespaces.show = func(_ name, c content, v *view) shown {
-		if !v.ready {
-			return shown{}
-		}
-		return shown{value: c.(*namespace).value}
-	}
+	r.namespaces = r.registry("namespaces", kube.KindNamespace, func(o runtime.Object) content { return c.Namespace(&o.(*metav1.PartialObjectMetadata).ObjectMeta) })
+	r.namespaces.show = showReady
 	r.namespaces.changed = r.look
 	r.watch(r.namespaces, to.partial(core.SchemeGroupVersion.WithResource("namespaces"), filter{}))
 
 	nodes := r.registry("nodes", kube.KindNode, func(o runtime.Object) content { return c.Node(o.(*core.Node)) })
-	nodes.show = func(_ name, c content, v *view) shown {
-		if !v.ready {
-			return shown{}
-		}
-		return shown{value: c.(kube.Value)}
-	}
+	nodes.show = showReady
 	r.watch(nodes, to.typed(to.core, "nodes", filter{}, &core.Node{}, func() runtime.Object { return &core.NodeList{} }))
 
 	r.watch(r.registry("services", kube.KindService, func(o runtime.Object) content { return some(c.Service(o.(*core.Service))) }),
@@ -44,14 +32,12 @@ func (r *run) watchRegistry() {
 		to.typed(to.discovery, "endpointslices", filter{}, &discovery.EndpointSlice{}, func() runtime.Object { return &discovery.EndpointSliceList{} }))
 }
 
-// namespace is the content that the table keeps for a Namespace: its value, and its labels for discoverySelectors.
-type namespace struct {
-	value  *kube.Namespace
-	labels mesh.Labels
-}
-
-func (c *converter) namespace(m *metav1.PartialObjectMetadata) *namespace {
-	return &namespace{value: c.Namespace(&m.ObjectMeta), labels: mesh.LabelsOf(m.Labels)}
+// showReady shows a value that is in no namespace when it is known which namespaces count.
+func showReady(_ name, c content, v *view) shown {
+	if !v.ready {
+		return shown{}
+	}
+	return shown{value: c.(kube.Value)}
 }
 
 // registry returns a table of values in namespaces. It is the one that exists, if the source is reconnected.
@@ -85,16 +71,4 @@ func mergeValues(old, is content) content {
 		return old
 	}
 	return is
-}
-
-// mergeNamespaces keeps the old value if only labels have changed that are no part of it.
-func mergeNamespaces(old, is content) content {
-	was, now := old.(*namespace), is.(*namespace)
-	if was.value.Same(now.value) {
-		now.value = was.value
-	}
-	if *was == *now {
-		return old
-	}
-	return now
 }

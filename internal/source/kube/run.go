@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/object"
 )
@@ -262,7 +263,7 @@ func (r *run) newView() *view {
 	}
 	v.selected = map[string]bool{}
 	for n, c := range r.namespaces.rows {
-		if selects(r.selectors, c.(*namespace).labels) {
+		if selects(r.selectors, c.(*kube.Namespace).Labels) {
 			v.selected[n.name] = true
 		}
 	}

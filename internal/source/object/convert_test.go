@@ -229,7 +229,7 @@ status: {addresses: [{type: Hostname, address: h}, {type: InternalIP, address: 1
 		t.Errorf("node %+v", n)
 	}
 	one := newConverter().Namespace(&read[metav1.PartialObjectMetadata](t, `metadata: {labels: {topology.istio.io/network: n1, a: b}, annotations: {networking.istio.io/traffic-distribution: PreferClose}}`).ObjectMeta)
-	if *one != (kube.Namespace{Distribution: "PreferClose", Network: "n1"}) {
+	if *one != (kube.Namespace{Distribution: "PreferClose", Network: "n1", Labels: mesh.LabelsOf(map[string]string{"topology.istio.io/network": "n1", "a": "b"})}) {
 		t.Errorf("namespace %+v", one)
 	}
 }

@@ -202,5 +202,7 @@ func (c *Converter) Node(n *core.Node) *kube.Node {
 
 // Namespace returns the value of a Namespace.
 func (c *Converter) Namespace(m *metav1.ObjectMeta) *kube.Namespace {
-	return &kube.Namespace{Distribution: c.Texts.Of(m.Annotations[distributionAnnotation]), Network: c.Texts.Of(m.Labels[mesh.NetworkLabel])}
+	return &kube.Namespace{
+		Distribution: c.Texts.Of(m.Annotations[distributionAnnotation]), Network: c.Texts.Of(m.Labels[mesh.NetworkLabel]), Labels: mesh.LabelsOf(m.Labels),
+	}
 }

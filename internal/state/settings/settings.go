@@ -76,6 +76,7 @@ const (
 	outboundStatName
 	inboundRetries
 	connectionSettings
+	serviceEntryVisibility
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.
@@ -154,8 +155,8 @@ func (t *Settings) ExportTo(s Setting) intern.List[string] {
 	return intern.Of(exportToAll)
 }
 
-// Write replaces the settings. It reports whether the rows of objects must be rewritten because a default exportTo or the
-// settings of services changed.
+// Write replaces the settings. It reports whether the rows of objects must be rewritten because a default exportTo, the
+// visibility of ServiceEntries or the settings of services changed.
 func (t *Settings) Write(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
 	text := func(s Setting, v, otherwise string) {
 		if v == "" {
@@ -191,6 +192,7 @@ func (t *Settings) Write(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool)
 	}
 	t.rows.Set(tx, connectTimeout, Value{Number: int64(timeout)})
 	resplit = t.writeServiceSettings(tx, m) || resplit
+	resplit = t.writeVisibility(tx, m) || resplit
 	t.writeRouteSettings(tx, m)
 	t.writePolicies(tx, m)
 	t.writeConnectionSettings(tx, m)
