@@ -86,7 +86,7 @@ func (t *patching) await(ctx context.Context, f *patched.Follower) {
 func (p *proxy) hasPatch(patch *bootstrapv3.Bootstrap) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return (patch == nil) == (p.patch == nil) && (patch == nil || proto.Equal(patch, p.patch))
+	return proto.Equal(patch, p.patch) // two that are nil are equal, and nil equals no other
 }
 
 // setPatch puts a patch in force. Before Envoy was started, the revision that has it becomes the first one.

@@ -40,8 +40,8 @@ const (
 	noCertificates  = "none"
 )
 
-// BootstrapKey is the key of the metadata by which an agent asks for patches of the bootstrap. Its value is the role of the agent's proxy.
-const BootstrapKey = "BOOTSTRAP_OF"
+// bootstrapKey is the key of the metadata by which an agent asks for patches of the bootstrap. Its value is the role of the agent's proxy.
+const bootstrapKey = "BOOTSTRAP_OF"
 
 // Node is the node in the first request of a proxy.
 type Node struct {
@@ -117,7 +117,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand}, {BootstrapKey, &bootstrap},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand}, {bootstrapKey, &bootstrap},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {

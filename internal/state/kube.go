@@ -271,7 +271,7 @@ func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 
 // visibility returns how far ServiceEntries of a namespace are seen; nil for a namespace that is not known, which has no labels.
 func (t *Tables) visibility(n *kube.Namespace) settings.Visibility {
-	return t.ServiceEntryVisibility(mesh.LabelMap(n.LabelSet()))
+	return t.ServiceEntryVisibility(n.LabelSet())
 }
 
 // write sets a row, or deletes it if there is no value.

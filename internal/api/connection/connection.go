@@ -56,6 +56,9 @@ func edge() Settings {
 
 // Of returns the settings of a valid message, with the values of its profile; the zero value for nil.
 func Of(m *meshconfig.ProxyConfig_ConnectionSettings) Settings {
+	if m == nil {
+		return Settings{} // the usual case, for each cluster and listener
+	}
 	var c Settings
 	if m.GetProfile() == meshconfig.ProxyConfig_ConnectionSettings_EDGE {
 		c = edge()

@@ -6,6 +6,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Visibility is how far a ServiceEntry of a namespace is seen at most. Its own exportTo can narrow that.
@@ -17,7 +18,7 @@ const (
 	Anywhere Visibility = iota
 	// OwnNamespace lets the namespace of the ServiceEntry alone see it.
 	OwnNamespace
-	// Nowhere lets nobody see it.
+	// Nowhere hides it from all namespaces.
 	Nowhere
 )
 
@@ -37,7 +38,7 @@ func (t *Settings) writeVisibility(tx *store.Txn, m *meshconfig.MeshConfig) (cha
 
 // ServiceEntryVisibility returns how far ServiceEntries of a namespace with some labels are seen: as the first policy says all of whose rules match, or
 // else as the default says. Only the owner of the store may call it.
-func (t *Settings) ServiceEntryVisibility(labels map[string]string) Visibility {
+func (t *Settings) ServiceEntryVisibility(labels mesh.Labels) Visibility {
 	v, _ := t.rows.Peek(serviceEntryVisibility)
 	m, _ := v.Message.(*meshconfig.ServiceEntryVisibility)
 	for _, p := range m.GetPolicies() {
@@ -61,14 +62,14 @@ func visibility(v meshconfig.ServiceEntryVisibility_Visibility) Visibility {
 }
 
 // selects reports whether a selector of the form that Kubernetes has selects labels. An operator that is not known selects nothing.
-func selects(s *meshconfig.LabelSelector, labels map[string]string) bool {
+func selects(s *meshconfig.LabelSelector, labels mesh.Labels) bool {
 	for name, value := range s.GetMatchLabels() {
-		if is, ok := labels[name]; !ok || is != value {
+		if is, ok := mesh.LabelValue(labels, name); !ok || is != value {
 			return false
 		}
 	}
 	for _, e := range s.GetMatchExpressions() {
-		is, ok := labels[e.GetKey()]
+		is, ok := mesh.LabelValue(labels, e.GetKey())
 		listed := ok && slices.Contains(e.GetValues(), is)
 		switch e.GetOperator() {
 		case "In":
