@@ -14,13 +14,10 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
-	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/xds/nds"
 )
 
 const (
-	// Shortest and longest pause between attempts to reach the control plane.
-	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 	// silence is how long no response must arrive for the first table to be complete: the table is sent in several parts, which follow each
 	// other. Where names change all the time, the names received within maxSilence count as complete.
 	silence, maxSilence = 100 * time.Millisecond, 2 * time.Second
@@ -78,20 +75,12 @@ func (s *Subscriber) restore() {
 
 // Run keeps a stream until ctx is cancelled. While there is none, the last table stays in force.
 func (s *Subscriber) Run(ctx context.Context) error {
-	for pauses := retry.Pauses(firstRetry, lastRetry); ctx.Err() == nil; {
+	upstream.Keep(ctx, s.log, "the names of the mesh are not followed; the last ones stay in force", func(ctx context.Context) (bool, error) {
 		s.received = false
 		err := s.stream(ctx)
 		s.proxy.connected.Store(false)
-		if s.received {
-			pauses.Reset()
-		}
-		pause := pauses.NextBackOff()
-		s.log.Debug("the names of the mesh are not followed; the last ones stay in force", "error", err, "retry", pause)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
+		return s.received, err
+	})
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -24,7 +23,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
-	"github.com/pilotmesh/pilot/internal/run/retry"
 )
 
 // URL is the type of the resource.
@@ -33,9 +31,6 @@ const URL = "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap"
 // roleKey is the key of the metadata that makes the control plane answer; its value is the role of the proxy, because the id of an agent has
 // another role.
 const roleKey = "BOOTSTRAP_OF"
-
-// Shortest and longest pause between attempts to reach the control plane.
-const firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 
 // Kept stores the last applied answer.
 type Kept interface {
@@ -90,18 +85,7 @@ func (f *Follower) Restore(ctx context.Context) error {
 
 // Run keeps a stream until ctx is cancelled.
 func (f *Follower) Run(ctx context.Context) error {
-	for pauses := retry.Pauses(firstRetry, lastRetry); ctx.Err() == nil; {
-		received, err := f.stream(ctx)
-		if received {
-			pauses.Reset()
-		}
-		pause := pauses.NextBackOff()
-		f.log.Debug("patches of the bootstrap are not followed", "error", err, "retry", pause)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
+	upstream.Keep(ctx, f.log, "patches of the bootstrap are not followed", f.stream)
 	return nil
 }
 

@@ -3,12 +3,16 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/run/retry"
 )
 
 // agentRole replaces the proxy's role in the node id of the agent's own streams.
@@ -21,6 +25,26 @@ func AgentNode(proxy *corev3.Node) *corev3.Node {
 		node.Id = agentRole + "~" + rest
 	}
 	return node
+}
+
+// Shortest and longest pause between attempts to reach the control plane.
+const firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
+
+// Keep opens streams, one after the other, until ctx is cancelled. follow follows one until it ends, and reports whether it received anything: then the pauses
+// between attempts begin again with the shortest. message is what the log says of an end.
+func Keep(ctx context.Context, log *slog.Logger, message string, follow func(context.Context) (received bool, err error)) {
+	for pauses := retry.Pauses(firstRetry, lastRetry); ctx.Err() == nil; {
+		received, err := follow(ctx)
+		if received {
+			pauses.Reset()
+		}
+		pause := pauses.NextBackOff()
+		log.Debug(message, "error", err, "retry", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Stream is a delta stream of the agent itself; Envoy's streams go through the relay.
