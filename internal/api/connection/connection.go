@@ -116,25 +116,37 @@ func Reported(m *structpb.Struct) (intern.List[Settings], error) {
 		return intern.List[Settings]{}, fmt.Errorf("%s: %w", at, err)
 	}
 	c := Of(&message)
-	if err := c.check(); err != nil {
+	if err := check(&message, c); err != nil {
 		return intern.List[Settings]{}, fmt.Errorf("%s: %w", at, err)
 	}
 	return intern.Of(c), nil
 }
 
-// check returns an error for values that Envoy refuses.
-func (c Settings) check() error {
+// Number is a setting that is a number; Value is nil if it is absent.
+type Number struct {
+	Field string
+	Value *wrapperspb.Int32Value
+	// Least is the least value that Envoy accepts. Of a window, it is the default of HTTP/2.
+	Least int32
+}
+
+// Numbers returns the settings of listeners and clusters that are numbers.
+func Numbers(m *meshconfig.ProxyConfig_ConnectionSettings) []Number {
 	const window = 1<<16 - 1
-	for _, f := range []struct {
-		name  string
-		value Limit[uint32]
-		least uint32
-	}{
-		{"listenerPerConnectionBufferLimitBytes", c.ListenerBuffer, 0}, {"clusterPerConnectionBufferLimitBytes", c.ClusterBuffer, 0},
-		{"httpMaxConcurrentStreams", c.Streams, 1}, {"http2InitialStreamWindowSize", c.StreamWindow, window}, {"http2InitialConnectionWindowSize", c.ConnectionWindow, window},
-	} {
-		if f.value.Set && (f.value.Value < f.least || f.value.Value > math.MaxInt32) {
-			return fmt.Errorf("%s: %d is not between %d and %d", f.name, int32(f.value.Value), f.least, math.MaxInt32)
+	return []Number{
+		{"listenerPerConnectionBufferLimitBytes", m.GetListenerPerConnectionBufferLimitBytes(), 0},
+		{"clusterPerConnectionBufferLimitBytes", m.GetClusterPerConnectionBufferLimitBytes(), 0},
+		{"httpMaxConcurrentStreams", m.GetHttpMaxConcurrentStreams(), 1},
+		{"http2InitialStreamWindowSize", m.GetHttp2InitialStreamWindowSize(), window},
+		{"http2InitialConnectionWindowSize", m.GetHttp2InitialConnectionWindowSize(), window},
+	}
+}
+
+// check returns an error for values that Envoy refuses. c are the settings of m.
+func check(m *meshconfig.ProxyConfig_ConnectionSettings, c Settings) error {
+	for _, n := range Numbers(m) {
+		if n.Value != nil && n.Value.Value < n.Least {
+			return fmt.Errorf("%s: %d is not between %d and %d", n.Field, n.Value.Value, n.Least, math.MaxInt32)
 		}
 	}
 	for _, d := range []Limit[time.Duration]{c.Idle, c.MaxAge, c.Drain, c.Request, c.Headers, c.StreamIdle, c.MaxStream} {

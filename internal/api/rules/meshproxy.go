@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/api/connection"
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
@@ -110,22 +110,12 @@ func (c *checker) collectors(p *document.Path, d *meshconfig.ProxyConfig) {
 
 // connectionSettings checks limits of connections. Envoy refuses windows that are smaller than the default of HTTP/2.
 func (c *checker) connectionSettings(p *document.Path, s *meshconfig.ProxyConfig_ConnectionSettings) {
-	const window = 65535
-	for _, f := range []struct {
-		name  string
-		value *wrapperspb.Int32Value
-		least int32
-	}{
-		{"listenerPerConnectionBufferLimitBytes", s.GetListenerPerConnectionBufferLimitBytes(), 0},
-		{"clusterPerConnectionBufferLimitBytes", s.GetClusterPerConnectionBufferLimitBytes(), 0},
-		{"httpMaxConcurrentStreams", s.GetHttpMaxConcurrentStreams(), 1},
-		{"listenerConnectionLimit", s.GetListenerConnectionLimit(), 1},
-		{"globalDownstreamConnectionLimit", s.GetGlobalDownstreamConnectionLimit(), 1},
-		{"http2InitialStreamWindowSize", s.GetHttp2InitialStreamWindowSize(), window},
-		{"http2InitialConnectionWindowSize", s.GetHttp2InitialConnectionWindowSize(), window},
-	} {
-		if f.value != nil && f.value.Value < f.least {
-			c.fail(p.Field(f.name), "must be %d at least, not %d", f.least, f.value.Value)
+	limits := append(connection.Numbers(s),
+		connection.Number{Field: "listenerConnectionLimit", Value: s.GetListenerConnectionLimit(), Least: 1},
+		connection.Number{Field: "globalDownstreamConnectionLimit", Value: s.GetGlobalDownstreamConnectionLimit(), Least: 1})
+	for _, n := range limits {
+		if n.Value != nil && n.Value.Value < n.Least {
+			c.fail(p.Field(n.Field), "must be %d at least, not %d", n.Least, n.Value.Value)
 		}
 	}
 }
