@@ -8,8 +8,9 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/pilotmesh/pilot/internal/source/registries"
 )
@@ -30,35 +31,7 @@ const (
 	// node: firstPause, and twice as long each time, up to longestPause.
 	firstPause   = 250 * time.Millisecond
 	longestPause = 4 * time.Second
-	// catalogEvery and catalogBurst bound the lists of names: the server makes one for each instance that comes or goes.
-	catalogEvery = 500 * time.Millisecond
-	catalogBurst = 4
 )
-
-// ration lets something happen at once for so many times, and then once per interval.
-type ration struct {
-	every time.Duration
-	burst int
-
-	mu   sync.Mutex
-	next time.Time
-}
-
-// wait waits until it may happen again. It reports false if ctx ended.
-func (r *ration) wait(ctx context.Context) bool {
-	return registries.Pause(ctx, r.reserve(time.Now()))
-}
-
-// reserve is how long to wait.
-func (r *ration) reserve(now time.Time) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if earliest := now.Add(-time.Duration(r.burst) * r.every); r.next.Before(earliest) {
-		r.next = earliest
-	}
-	r.next = r.next.Add(r.every)
-	return r.next.Sub(now)
-}
 
 // marks are checksums by service, of what one answer about a node says of them. The name "" is the node itself.
 type marks map[string]uint64
@@ -185,7 +158,7 @@ func (f *following) nodeState(ctx context.Context, kind aspect, node string) (no
 // followNodes follows the list of nodes, and each node on it.
 func (f *following) followNodes(ctx context.Context, all nodes, states map[string][]nodeState) {
 	stops := map[string]context.CancelFunc{}
-	limit := &ration{every: nodeEvery, burst: nodeBurst}
+	limit := rate.NewLimiter(rate.Every(nodeEvery), nodeBurst)
 	begin := func(node string, seen []nodeState) {
 		on, stop := context.WithCancel(ctx)
 		stops[node] = stop
@@ -229,7 +202,7 @@ func (f *following) followNodes(ctx context.Context, all nodes, states map[strin
 type nodeQuery struct {
 	aspect
 	node  string
-	limit *ration
+	limit *rate.Limiter
 }
 
 // followNode reads the services of a node that change, until ctx ends. When on ends, the node is gone: it is read for a last time.
@@ -267,7 +240,9 @@ func (f *following) followNode(ctx, on context.Context, q nodeQuery, seen nodeSt
 		if pause = min(max(2*pause, firstPause), longestPause); news {
 			pause = 0
 		}
-		_ = registries.Pause(on, pause) && q.limit.wait(on) // a node that is gone is read at once
+		if registries.Pause(on, pause) {
+			_ = q.limit.Wait(on) // it fails if the node is gone, which is read at once
+		}
 	}
 }
 

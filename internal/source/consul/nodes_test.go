@@ -6,10 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/pilotmesh/pilot/internal/source/registries"
 )
 
 // node is where the instance of a service is.
@@ -165,25 +161,4 @@ func TestManyNodes(t *testing.T) {
 	if _, checks := f.reads(); !checks {
 		t.Error("not all checks are read")
 	}
-}
-
-// TestRation: something may happen so many times at once, and then once per interval; rests add up again.
-func TestRation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &ration{every: time.Second, burst: 3}
-		for n, want := range []time.Duration{0, 0, 0, time.Second, time.Second, time.Second} {
-			began := time.Now()
-			if r.wait(t.Context()); time.Since(began) != want {
-				t.Errorf("time %d waits for %v, want %v", n+1, time.Since(began), want)
-			}
-		}
-		registries.Pause(t.Context(), time.Minute)
-		began := time.Now()
-		for range 3 {
-			r.wait(t.Context())
-		}
-		if time.Since(began) != 0 {
-			t.Errorf("3 times after a minute take %v, want 0", time.Since(began))
-		}
-	})
 }
