@@ -42,8 +42,8 @@ type Secret struct {
 	// brokenPair, brokenRoots and brokenDocker are true if the Secret has such a part, and it cannot be used.
 	brokenPair, brokenRoots, brokenDocker bool
 	expires                               time.Time
-	// expired is true if the certificate had expired when it was read.
-	expired bool
+	// expired is true if the certificate had expired when it was read, nameless if it is for servers and names none.
+	expired, nameless bool
 }
 
 const hidden = "(a secret, not shown)"
@@ -154,9 +154,12 @@ func (s *Secret) parsePair(entries map[string][]byte) []Flaw {
 	if names[0] == TLSCertificate {
 		flaws = s.parseStaple(entries[TLSStaple], leaf)
 	}
-	if remark := Expired(leaf); remark != "" {
-		s.expired = true
-		flaws = append(flaws, Flaw{Entries: names[:1], Reason: remark})
+	expired, nameless := Expired(leaf), Nameless(leaf)
+	s.expired, s.nameless = expired != "", nameless != ""
+	for _, remark := range []string{expired, nameless} {
+		if remark != "" {
+			flaws = append(flaws, Flaw{Entries: names[:1], Reason: remark})
+		}
 	}
 	return flaws
 }
@@ -208,14 +211,15 @@ func (s *Secret) parseDocker(entries map[string][]byte) []Flaw {
 }
 
 // Or returns the Secret with each part that cannot be used replaced by the same part of an older version, which may be nil. An expired
-// certificate is replaced by one that has not expired.
+// certificate is replaced by one that has not expired, and a certificate for servers without names by one with names.
 func (s *Secret) Or(last *Secret) *Secret {
-	if last == nil || !s.brokenPair && !s.brokenRoots && !s.brokenDocker && !s.expired {
+	if last == nil || !s.brokenPair && !s.brokenRoots && !s.brokenDocker && !s.expired && !s.nameless {
 		return s
 	}
 	out := *s
-	if last.chain != nil && (s.brokenPair || s.expired && time.Now().Before(last.expires)) {
-		out.chain, out.key, out.staple, out.expires, out.expired = last.chain, last.key, last.staple, last.expires, last.expired
+	better := time.Now().Before(last.expires) && (s.expired || s.nameless && !last.nameless)
+	if last.chain != nil && (s.brokenPair || better) {
+		out.chain, out.key, out.staple, out.expires, out.expired, out.nameless = last.chain, last.key, last.staple, last.expires, last.expired, last.nameless
 	}
 	if s.brokenRoots && last.roots != nil {
 		out.roots, out.crl = last.roots, last.crl

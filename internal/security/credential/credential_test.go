@@ -40,11 +40,14 @@ func rsaMaterial(t testing.TB, bits int) material {
 	return materialOf(t, "rsa", tomorrow(), key)
 }
 
-func materialOf(t testing.TB, name string, notAfter time.Time, key crypto.Signer) material {
+func materialOf(t testing.TB, name string, notAfter time.Time, key crypto.Signer, changes ...func(*x509.Certificate)) material {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: notAfter.Add(-24 * time.Hour), NotAfter: notAfter,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: []byte(name),
+		DNSNames: []string{name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: []byte(name),
+	}
+	for _, change := range changes {
+		change(template)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -61,6 +64,16 @@ func materialOf(t testing.TB, name string, notAfter time.Time, key crypto.Signer
 	return material{block(certificateBlock, der), block("PRIVATE KEY", keyDER), block(crlBlock, crl)}
 }
 
+// namelessMaterial has no subject alternative name.
+func namelessMaterial(t testing.TB, usage ...x509.ExtKeyUsage) material {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return materialOf(t, "shop.example.com", tomorrow(), key, func(c *x509.Certificate) { c.DNSNames, c.ExtKeyUsage = nil, usage })
+}
+
 func block(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
@@ -70,6 +83,7 @@ func tomorrow() time.Time { return time.Now().Add(24 * time.Hour) }
 func TestParse(t *testing.T) {
 	a, b, old := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow()), newMaterial(t, "old", time.Now().Add(-time.Hour))
 	small, large := rsaMaterial(t, 1024), rsaMaterial(t, 2048)
+	nameless, client := namelessMaterial(t), namelessMaterial(t, x509.ExtKeyUsageClientAuth)
 	for _, c := range []struct {
 		name              string
 		entries           map[string]string
@@ -98,6 +112,8 @@ func TestParse(t *testing.T) {
 		{"certificate as revocation list", map[string]string{"ca.crt": a.cert, "ca.crl": a.cert}, "", "", "", "[ca.crl]: a block of another type is no revocation list"},
 		{"revocation list alone", map[string]string{"ca.crl": a.crl}, "", "", "", "[ca.crt]: it is missing or empty"},
 		{"expired", map[string]string{"tls.crt": old.cert, "tls.key": old.key}, old.cert, "", "", "[tls.crt]: the certificate has expired"},
+		{"without names", map[string]string{"tls.crt": nameless.cert, "tls.key": nameless.key}, nameless.cert, "", "", "[tls.crt]: the certificate names no host"},
+		{"without names, for clients", map[string]string{"tls.crt": client.cert, "tls.key": client.key}, client.cert, "", "", ""},
 		{"roots with one bad block", map[string]string{"ca.crt": a.cert + block(certificateBlock, []byte("x")) + b.cert}, "", a.cert + b.cert, "", "[ca.crt]: 1 of its 3 PEM blocks are not used"},
 		{"key among roots", map[string]string{"ca.crt": a.cert + a.key}, "", a.cert, "", "[ca.crt]: 1 of its 2 PEM blocks are not used"},
 	} {
@@ -153,6 +169,17 @@ func TestOr(t *testing.T) {
 	if chain, _, _ := expired.Or(older).Pair(); string(chain) != old.cert {
 		t.Error("of two expired certificates the new one does not count")
 	}
+	for _, usage := range [][]x509.ExtKeyUsage{nil, {x509.ExtKeyUsageClientAuth}} {
+		m := namelessMaterial(t, usage...)
+		nameless, _ := Parse(bytesOf(map[string]string{"tls.crt": m.cert, "tls.key": m.key}))
+		want := map[bool]string{true: a.cert, false: m.cert}[usage == nil] // clients need no names
+		if chain, _, _ := nameless.Or(last).Pair(); string(chain) != want {
+			t.Errorf("a certificate without names, with the usage %v, after one with names: it is\n%s", usage, chain)
+		}
+		if chain, _, _ := nameless.Or(older).Pair(); string(chain) != m.cert {
+			t.Errorf("an expired certificate stays in the place of one without names, with the usage %v", usage)
+		}
+	}
 	removed, _ := Parse(bytesOf(map[string]string{"tls.crt": a.cert, "tls.key": a.key}))
 	if _, _, ok := removed.Or(last).Roots(); ok {
 		t.Error("roots that were removed are kept")
@@ -183,6 +210,17 @@ func TestDocker(t *testing.T) {
 		}
 	}
 	a := newMaterial(t, "a", tomorrow())
+	for _, usage := range [][]x509.ExtKeyUsage{nil, {x509.ExtKeyUsageClientAuth}} {
+		m := namelessMaterial(t, usage...)
+		nameless, _ := Parse(bytesOf(map[string]string{"tls.crt": m.cert, "tls.key": m.key}))
+		want := map[bool]string{true: a.cert, false: m.cert}[usage == nil] // clients need no names
+		if chain, _, _ := nameless.Or(last).Pair(); string(chain) != want {
+			t.Errorf("a certificate without names, with the usage %v, after one with names: it is\n%s", usage, chain)
+		}
+		if chain, _, _ := nameless.Or(older).Pair(); string(chain) != m.cert {
+			t.Errorf("an expired certificate stays in the place of one without names, with the usage %v", usage)
+		}
+	}
 	removed, _ := Parse(bytesOf(map[string]string{"ca.crt": a.cert}))
 	if _, ok := removed.Or(s).Docker(); ok {
 		t.Error("credentials that were removed are kept")

@@ -201,3 +201,19 @@ func Expired(leaf *x509.Certificate) string {
 	}
 	return fmt.Sprintf("the certificate has expired on %s, and servers will refuse it; renew it", leaf.NotAfter.UTC().Format(time.RFC3339))
 }
+
+// Nameless says that a certificate for servers names none, so that clients refuse it: they do not look at its common name (RFC 9525, section 1.2). It is
+// empty for a certificate with names, and for one that is only for clients by its extended key usage.
+func Nameless(leaf *x509.Certificate) string {
+	if len(leaf.DNSNames)+len(leaf.IPAddresses)+len(leaf.URIs)+len(leaf.EmailAddresses) > 0 {
+		return ""
+	}
+	servers := len(leaf.ExtKeyUsage)+len(leaf.UnknownExtKeyUsage) == 0
+	for _, usage := range leaf.ExtKeyUsage {
+		servers = servers || usage == x509.ExtKeyUsageServerAuth || usage == x509.ExtKeyUsageAny
+	}
+	if !servers {
+		return ""
+	}
+	return "the certificate names no host, and clients refuse it for any; make one whose subject alternative names are its hosts"
+}

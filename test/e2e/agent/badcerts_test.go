@@ -42,6 +42,9 @@ func badSecrets() []badSecret {
 			p := e.pair(host)
 			return certs.Pair{Cert: e.authority.Pair().Cert + p.Cert, Key: p.Key}
 		}, []string{"belongs to certificate 2 in it"}},
+		{"nameless", func(e *edge, host string) certs.Pair {
+			return e.pair(host, func(c *x509.Certificate) { c.DNSNames, c.URIs = nil, nil })
+		}, []string{"the certificate names no host"}},
 		{"torn", func(e *edge, host string) certs.Pair {
 			p := e.pair(host)
 			return certs.Pair{Cert: p.Cert[:len(p.Cert)/2], Key: p.Key}
