@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/pilotmesh/pilot/internal/install"
 	"github.com/pilotmesh/pilot/internal/run"
@@ -22,23 +21,27 @@ Istio's that has no effect here is named. The mesh configuration and the values 
 const installHelp = `install puts the control plane on a cluster: the definitions of Istio's kinds, the namespace, the control plane, and the webhooks
 once it is available. It renders the Helm charts of manifests/charts and applies the objects server-side.
 
+With --chart pilot-gateway it puts a gateway with the name --name there, and with --chart pilot-cni the plugin that captures the traffic of pods
+without rights in them; each is an installation of its own, with its own values.
+
 It may be called again at any time: equal objects do not change, and an interrupted installation is completed. Values of a former call
 stay in force unless this call sets them; --set NAME=null takes one back. Objects that another tool has made are never changed.
 ` + valuesHelp + `
 
-Exit codes: 0 the control plane is installed, and available unless --wait=false; 1 it is not; 2 the command line or the values are invalid.`
+Exit codes: 0 all is installed, and available unless --wait=false; 1 it is not; 2 the command line or the values are invalid.`
 
 const upgradeHelp = `upgrade brings an installation to the version of this program, with the values that it has. Values of this call lie over them; --set NAME=null
 takes one back. A stored value that no longer exists stops the upgrade before anything is written. Proxies keep their connections to the
 replicas that remain, and reconnect from those that end.
 ` + valuesHelp + `
 
-Exit codes: 0 the control plane is upgraded, and available unless --wait=false; 1 it is not; 2 the command line or the values are invalid.`
+Exit codes: 0 all is upgraded, and available unless --wait=false; 1 it is not; 2 the command line or the values are invalid.`
 
 const uninstallHelp = `uninstall removes the objects of the installation, webhooks first, and those that the control plane has written: the roots of the mesh in all
 namespaces, its root with the key (Secret istio-ca-secret), its lease, the last good versions of policies, and entries of proxies. The
 definitions of Istio's kinds stay, and with them the configuration of the mesh, unless --crds is set. Objects of others stay in any case, and the
-namespace if something else is in it. Pods keep the proxies that they have until they are made again.
+namespace if something else is in it. Pods keep the proxies that they have until they are made again. --chart and --name name a gateway or the
+plugin instead: then only its own objects are removed.
 
 Exit codes: 0 nothing is left; 1 something could not be removed; 2 the command line is invalid.`
 
@@ -47,6 +50,32 @@ pilot-gateway it prints a gateway, and with --chart pilot-cni the plugin that ca
 ` + valuesHelp + `
 
 Exit codes: 0 the objects are printed; 2 the command line or the values are invalid.`
+
+// chartFlags name an installation: its chart, and its name if it is a gateway.
+type chartFlags struct {
+	chart, name string
+}
+
+func (f *chartFlags) register(set *pflag.FlagSet) {
+	set.StringVar(&f.chart, "chart", install.ControlPlane, "the chart: pilot, pilot-gateway or pilot-cni")
+	set.StringVar(&f.name, "name", "gateway", "name of a gateway")
+}
+
+// check returns an error if the flags contradict each other, or the flag --revision.
+func (f *chartFlags) check(revision string, changed func(flag string) bool) error {
+	switch f.chart {
+	case install.ControlPlane, install.Gateway, install.Plugin:
+	default:
+		return fmt.Errorf("--chart: %q is none of %s, %s and %s", f.chart, install.ControlPlane, install.Gateway, install.Plugin)
+	}
+	switch {
+	case f.chart == install.Plugin && revision != "":
+		return fmt.Errorf("--revision: the plugin serves the pods of all revisions; leave the flag out")
+	case f.chart != install.Gateway && changed("name"):
+		return fmt.Errorf("--name: only gateways have names, with --chart %s", install.Gateway)
+	}
+	return nil
+}
 
 // valueFlags are the values of an installation.
 type valueFlags struct {
@@ -78,45 +107,43 @@ func (f *valueFlags) read(stdin io.Reader, revision string) (map[string]any, err
 	return values, run.Usage(err)
 }
 
-// plan returns the installation with values.
-func (f *valueFlags) plan(namespace string, values map[string]any) install.Plan {
+// plan returns the installation with values. The name of a gateway may be one of the values, as in Helm.
+func (f *valueFlags) plan(namespace string, chart chartFlags, values map[string]any) install.Plan {
 	build := run.ReadBuild()
-	return install.Plan{Namespace: namespace, Version: build.Version, Image: build.ImageTag(), Values: values, SkipDefinitions: f.skipCRDs}
+	p := install.Plan{Namespace: namespace, Chart: chart.chart, Version: build.Version, Image: build.ImageTag(), Values: values, SkipDefinitions: f.skipCRDs}
+	if p.Chart == install.Gateway {
+		p.Gateway = chart.name
+		if name, ok := values["name"].(string); ok && name != "" {
+			p.Gateway = name
+		}
+	}
+	return p
 }
 
 func manifestCommand() *cobra.Command {
-	place, values := &clusterFlags{}, &valueFlags{}
-	var chart, name string
+	place, chart, values := &clusterFlags{}, &chartFlags{}, &valueFlags{}
 	c := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print the objects that an installation consists of",
 		Long:  manifestHelp,
 		Example: `  pilotctl manifest --skip-crds
   pilotctl manifest -f values.yaml --set global.hub=registry.example.com/mesh | kubectl diff -f -
-  pilotctl manifest --chart pilot-gateway --set name=istio-ingress -n edge
-  pilotctl manifest --chart pilot-cni | kubectl apply -f -`,
+  pilotctl manifest --chart pilot-gateway --name istio-ingress -n edge
+  pilotctl manifest --chart pilot-cni | kubectl diff -f -`,
 		Args: cobra.NoArgs,
 	}
 	place.place(c.Flags())
+	chart.register(c.Flags())
 	values.register(c.Flags())
-	c.Flags().StringVar(&chart, "chart", install.ControlPlane, "the chart: pilot, pilot-gateway or pilot-cni")
-	c.Flags().StringVar(&name, "name", "gateway", "name of the release of a gateway")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := chart.check(place.revision, cmd.Flags().Changed); err != nil {
+			return run.Usage(err)
+		}
 		v, err := values.read(cmd.InOrStdin(), place.revision)
 		if err != nil {
 			return err
 		}
-		p := values.plan(place.namespace, v)
-		var objects []*unstructured.Unstructured
-		var warnings []string
-		switch chart {
-		case install.ControlPlane:
-			objects, warnings, err = p.Objects()
-		case install.Gateway, install.Plugin:
-			objects, err = install.Render(chart, install.Release{Name: name, Namespace: place.namespace, Version: p.Image}, v)
-		default:
-			err = fmt.Errorf("--chart: %q is none of %s, %s and %s", chart, install.ControlPlane, install.Gateway, install.Plugin)
-		}
+		objects, warnings, err := values.plan(place.namespace, *chart, v).Objects()
 		if err != nil {
 			return run.Usage(err)
 		}
@@ -140,6 +167,7 @@ func warn(w io.Writer, warnings []string) {
 // installFlags are the flags of install and upgrade.
 type installFlags struct {
 	clusterFlags
+	chartFlags
 	valueFlags
 
 	wait    bool
@@ -148,8 +176,9 @@ type installFlags struct {
 
 func (f *installFlags) register(set *pflag.FlagSet) {
 	f.clusterFlags.register(set)
+	f.chartFlags.register(set)
 	f.valueFlags.register(set)
-	set.BoolVar(&f.wait, "wait", true, "wait until the control plane is available")
+	set.BoolVar(&f.wait, "wait", true, "wait until all pods are available")
 	set.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long the command may take")
 }
 
@@ -162,6 +191,8 @@ func installCommand() *cobra.Command {
 		Example: `  pilotctl install
   pilotctl install -f values.yaml --set autoscaleMin=2
   pilotctl install --revision canary
+  pilotctl install --chart pilot-gateway --name istio-ingress -n edge
+  pilotctl install --chart pilot-cni
   pilotctl install --kubeconfig kind.yaml --context kind --wait=false`,
 		Args: cobra.NoArgs,
 	}
@@ -178,7 +209,8 @@ func upgradeCommand() *cobra.Command {
 		Long:  upgradeHelp,
 		Example: `  pilotctl upgrade
   pilotctl upgrade --set resources.requests.memory=4Gi
-  pilotctl upgrade --revision canary --set env.SOME_VARIABLE=null`,
+  pilotctl upgrade --revision canary --set env.SOME_VARIABLE=null
+  pilotctl upgrade --chart pilot-gateway --name istio-ingress -n edge`,
 		Args: cobra.NoArgs,
 	}
 	f.register(c.Flags())
@@ -188,6 +220,9 @@ func upgradeCommand() *cobra.Command {
 
 // install installs or upgrades.
 func (f *installFlags) install(cmd *cobra.Command, upgrade bool) error {
+	if err := f.check(f.revision, cmd.Flags().Changed); err != nil {
+		return run.Usage(err)
+	}
 	given, err := f.read(cmd.InOrStdin(), f.revision)
 	if err != nil {
 		return err
@@ -202,19 +237,17 @@ func (f *installFlags) install(cmd *cobra.Command, upgrade bool) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	revision := install.Revision(given)
-	record, err := cluster.Installed(ctx, f.namespace, revision)
+	p := f.plan(f.namespace, f.chartFlags, given)
+	record, err := cluster.Installed(ctx, f.namespace, p.Name())
 	if err != nil {
 		return err
 	}
 	if record == nil && upgrade {
-		return fmt.Errorf("there is no installation of pilotctl in the namespace %s to upgrade; call pilotctl install, or name another --namespace or --revision", f.namespace)
+		return fmt.Errorf("there is no such installation of pilotctl in the namespace %s to upgrade; call pilotctl install, or name another --namespace, --revision or --name", f.namespace)
 	}
-	values := given
 	if record != nil {
-		values = install.Over(record.Values, given)
+		p.Values = install.Over(record.Values, given)
 	}
-	p := f.plan(f.namespace, values)
 	p.Wait = f.wait
 	objects, warnings, err := p.Objects()
 	if err != nil {
@@ -229,32 +262,60 @@ func (f *installFlags) install(cmd *cobra.Command, upgrade bool) error {
 	if err := cluster.Install(ctx, p, objects); err != nil {
 		return err
 	}
-	f.next(out, revision)
+	f.next(out, p)
 	return nil
 }
 
 // next suggests the next steps to the user.
-func (f *installFlags) next(out io.Writer, revision string) {
-	label := "istio-injection=enabled"
-	if revision != "" {
-		label = "istio.io/rev=" + revision
-	}
+func (f *installFlags) next(out io.Writer, p install.Plan) {
 	state := "is installed"
 	if f.wait {
 		state = "is ready"
 	}
-	fmt.Fprintf(out, "\nThe control plane in the namespace %s %s. Next:\n", f.namespace, state)
-	for _, step := range [][2]string{
-		{"pilotctl check", "whether all is well"},
-		{"kubectl label namespace NAMESPACE " + label, "its new pods get a proxy"},
-		{"kubectl rollout restart deployment -n NAMESPACE", "the pods that run already get one"},
-	} {
+	fmt.Fprintf(out, "\n%s in the namespace %s %s. Next:\n", title(p), f.namespace, state)
+	for _, step := range steps(p) {
 		fmt.Fprintf(out, "  %-57s  %s\n", step[0], step[1])
 	}
 }
 
+// title names what a plan installs, at the start of a sentence.
+func title(p install.Plan) string {
+	switch p.Chart {
+	case install.Gateway:
+		return "The gateway " + p.Gateway
+	case install.Plugin:
+		return "The plugin"
+	}
+	return "The control plane"
+}
+
+// steps are commands that follow an installation, and the purpose of each.
+func steps(p install.Plan) [][2]string {
+	switch p.Chart {
+	case install.Gateway:
+		return [][2]string{
+			{fmt.Sprintf("kubectl get service -n %s %s", p.Namespace, p.Gateway), "its addresses"},
+			{"pilotctl get hosts", "which Gateways it serves, once they select it"},
+		}
+	case install.Plugin:
+		return [][2]string{
+			{"pilotctl install --set cni.enabled=true", "injected pods need no rights from now on"},
+			{"kubectl rollout restart deployment -n NAMESPACE", "nor do the pods that run already, after it"},
+		}
+	}
+	label := "istio-injection=enabled"
+	if revision := p.Name().Release; revision != "" {
+		label = "istio.io/rev=" + revision
+	}
+	return [][2]string{
+		{"pilotctl check", "whether all is well"},
+		{"kubectl label namespace NAMESPACE " + label, "its new pods get a proxy"},
+		{"kubectl rollout restart deployment -n NAMESPACE", "the pods that run already get one"},
+	}
+}
+
 func uninstallCommand() *cobra.Command {
-	f := &clusterFlags{}
+	f, chart := &clusterFlags{}, &chartFlags{}
 	var definitions bool
 	var timeout time.Duration
 	c := &cobra.Command{
@@ -263,13 +324,18 @@ func uninstallCommand() *cobra.Command {
 		Long:  uninstallHelp,
 		Example: `  pilotctl uninstall
   pilotctl uninstall --crds
-  pilotctl uninstall --revision canary`,
+  pilotctl uninstall --revision canary
+  pilotctl uninstall --chart pilot-gateway --name istio-ingress -n edge`,
 		Args: cobra.NoArgs,
 	}
 	f.register(c.Flags())
+	chart.register(c.Flags())
 	c.Flags().BoolVar(&definitions, "crds", false, "remove the definitions of Istio's kinds, and all objects of these kinds")
 	c.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long the command may take")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := chart.check(f.revision, cmd.Flags().Changed); err != nil {
+			return run.Usage(err)
+		}
 		access, err := f.connect()
 		if err != nil {
 			return err
@@ -281,11 +347,14 @@ func uninstallCommand() *cobra.Command {
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
 		cluster.Say = progress(cmd.OutOrStdout())
-		revision := f.revision
-		if revision == "default" {
-			revision = ""
+		removal := install.Removal{Namespace: f.namespace, Name: install.Name{Chart: chart.chart}, Definitions: definitions}
+		switch {
+		case chart.chart == install.Gateway:
+			removal.Name.Release = chart.name
+		case f.revision != "default":
+			removal.Name.Release = f.revision
 		}
-		return cluster.Uninstall(ctx, install.Removal{Namespace: f.namespace, Revision: revision, Definitions: definitions})
+		return cluster.Uninstall(ctx, removal)
 	}
 	return c
 }

@@ -169,21 +169,29 @@ type Record struct {
 	Objects []Reference
 }
 
-// recordName is the name of the Secret of an installation.
-func recordName(revision string) string {
-	if revision == "" {
-		return "pilot-installation"
-	}
-	return "pilot-installation-" + revision
+// Name identifies an installation in its namespace.
+type Name struct {
+	// Chart is one of the charts except Definitions.
+	Chart string
+	// Release is the revision of a control plane, empty for the default one, or the name of a gateway. A plugin has none.
+	Release string
 }
 
-func recordAt(namespace, revision string) Reference {
-	return Reference{"v1", "Secret", namespace, recordName(revision)}
+// record is the Secret of an installation. A revision or a gateway with any name cannot have the Secret of an installation of another chart.
+func (n Name) record(namespace string) Reference {
+	name := "pilot-installation"
+	if n.Chart != ControlPlane {
+		name = n.Chart + ".installation"
+	}
+	if n.Release != "" {
+		name += "-" + n.Release
+	}
+	return Reference{"v1", "Secret", namespace, name}
 }
 
 // Installed returns the record of an installation, or nil if there is none.
-func (c *Cluster) Installed(ctx context.Context, namespace, revision string) (*Record, error) {
-	r := recordAt(namespace, revision)
+func (c *Cluster) Installed(ctx context.Context, namespace string, name Name) (*Record, error) {
+	r := name.record(namespace)
 	o, err := c.get(ctx, r)
 	if err != nil || o == nil {
 		return nil, err
@@ -203,7 +211,7 @@ func (c *Cluster) Installed(ctx context.Context, namespace, revision string) (*R
 }
 
 // keep writes the record of an installation.
-func (c *Cluster) keep(ctx context.Context, namespace, revision string, record *Record) error {
+func (c *Cluster) keep(ctx context.Context, namespace string, name Name, record *Record) error {
 	data := map[string]any{}
 	for key, value := range map[string]any{"version": record.Version, "values": record.Values, "objects": record.Objects} {
 		text, err := yaml.Marshal(value)
@@ -214,8 +222,8 @@ func (c *Cluster) keep(ctx context.Context, namespace, revision string, record *
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "data": data}}
 	o.SetNamespace(namespace)
-	o.SetName(recordName(revision))
-	o.SetLabels(map[string]string{managedBy: Manager, "app": "istiod"})
+	o.SetName(name.record(namespace).Name)
+	o.SetLabels(map[string]string{managedBy: Manager, "app.kubernetes.io/name": name.Chart})
 	return c.apply(ctx, o)
 }
 

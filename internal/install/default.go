@@ -62,8 +62,8 @@ func Idle(o *unstructured.Unstructured, on bool) bool {
 }
 
 // yield makes the webhooks of the default revision idle if a tag of the cluster has its place: two of them would inject the same pods.
-func (c *Cluster) yield(ctx context.Context, p Plan, objects []*unstructured.Unstructured) error {
-	if p.Revision() != "" {
+func (c *Cluster) yield(ctx context.Context, revision string, objects []*unstructured.Unstructured) error {
+	if revision != "" {
 		return c.rival(ctx, objects)
 	}
 	tag, err := c.get(ctx, DefaultTag())
@@ -144,7 +144,7 @@ func (c *Cluster) Drop(ctx context.Context, o *unstructured.Unstructured) error 
 
 // tagged returns an error if a tag that is no part of the installation points to its revision: its webhooks would refuse all pods.
 func (c *Cluster) tagged(ctx context.Context, r Removal, record *Record) error {
-	revision := r.Revision
+	revision := r.Name.Release
 	if revision == "" {
 		revision = DefaultRevision
 	}

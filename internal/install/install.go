@@ -14,42 +14,64 @@ import (
 // Plan describes an installation.
 type Plan struct {
 	Namespace string
+	// Chart is one of the charts except Definitions, which belong to ControlPlane.
+	Chart string
+	// Gateway is the name of a gateway, for the chart Gateway only.
+	Gateway string
 	// Version is the version of the program; Image is that of the images, if the values name none.
 	Version, Image string
 	// Values are the values of the user.
 	Values map[string]any
 	// SkipDefinitions leaves out the definitions of Istio's kinds.
 	SkipDefinitions bool
-	// Wait waits until the control plane is available, before API servers are made to call it.
+	// Wait waits until the pods of the installation are available. The webhooks of a control plane are made after that.
 	Wait bool
 }
 
-// Revision returns the revision that is installed; empty for the default one.
-func (p Plan) Revision() string { return Revision(p.Values) }
+// Name returns the name of the installation that the plan describes.
+func (p Plan) Name() Name {
+	switch p.Chart {
+	case ControlPlane:
+		return Name{p.Chart, Revision(p.Values)}
+	case Gateway:
+		return Name{p.Chart, p.Gateway}
+	}
+	return Name{Chart: p.Chart}
+}
 
 // Objects returns the objects to apply, and warnings about the values.
 func (p Plan) Objects() (objects []*unstructured.Unstructured, warnings []string, err error) {
-	if warnings, err = Ineffective(ControlPlane, p.Values); err != nil {
+	if warnings, err = Ineffective(p.Chart, p.Values); err != nil {
 		return nil, nil, err
 	}
-	release := Release{Name: strings.TrimSuffix("istiod-"+p.Revision(), "-"), Namespace: p.Namespace, Version: p.Image}
-	if objects, err = Render(ControlPlane, release, p.Values); err != nil {
+	release := Release{Name: p.Gateway, Namespace: p.Namespace, Version: p.Image}
+	if p.Chart == ControlPlane {
+		release.Name = strings.TrimSuffix("istiod-"+p.Name().Release, "-")
+	}
+	if objects, err = Render(p.Chart, release, p.Values); err != nil {
 		return nil, nil, err
 	}
-	more, err := CheckSettings(objects)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !p.SkipDefinitions {
-		definitions, err := Render(Definitions, release, nil)
+	if p.Chart == ControlPlane {
+		more, err := p.complete(&objects, release)
 		if err != nil {
 			return nil, nil, err
 		}
-		objects = append(objects, definitions...)
+		warnings = append(warnings, more...)
 	}
-	objects = append(objects, namespaceObject(p.Namespace))
 	slices.SortFunc(objects, inOrder)
-	return objects, append(warnings, more...), nil
+	return objects, warnings, nil
+}
+
+// complete checks the settings of a control plane, and adds its namespace and the definitions of Istio's kinds. The objects of the other charts are
+// without a namespace: kubectl delete with the output of manifest must not delete a namespace with other objects in it.
+func (p Plan) complete(objects *[]*unstructured.Unstructured, release Release) (warnings []string, err error) {
+	*objects = append(*objects, namespaceObject(p.Namespace))
+	if warnings, err = CheckSettings(*objects); err != nil || p.SkipDefinitions {
+		return warnings, err
+	}
+	definitions, err := Render(Definitions, release, nil)
+	*objects = append(*objects, definitions...)
+	return warnings, err
 }
 
 func namespaceObject(name string) *unstructured.Unstructured {
@@ -61,7 +83,7 @@ func namespaceObject(name string) *unstructured.Unstructured {
 
 // Install makes the objects of a plan on the cluster, or changes those of an installation. It may be called again at any time.
 func (c *Cluster) Install(ctx context.Context, p Plan, objects []*unstructured.Unstructured) error {
-	record, err := c.Installed(ctx, p.Namespace, p.Revision())
+	record, err := c.Installed(ctx, p.Namespace, p.Name())
 	if err != nil {
 		return err
 	}
@@ -71,15 +93,17 @@ func (c *Cluster) Install(ctx context.Context, p Plan, objects []*unstructured.U
 	if objects, err = c.owned(ctx, objects); err != nil {
 		return err
 	}
-	if err := c.yield(ctx, p, objects); err != nil {
-		return err
+	if p.Chart == ControlPlane {
+		if err := c.yield(ctx, p.Name().Release, objects); err != nil {
+			return err
+		}
 	}
 	if err := c.namespace(ctx, p.Namespace); err != nil {
 		return err
 	}
 	former := record.Objects
 	record.Version, record.Values, record.Objects = p.Version, p.Values, joined(former, objects)
-	if err := c.keep(ctx, p.Namespace, p.Revision(), record); err != nil {
+	if err := c.keep(ctx, p.Namespace, p.Name(), record); err != nil {
 		return err
 	}
 	for _, r := range former {
@@ -166,7 +190,7 @@ func (c *Cluster) owned(ctx context.Context, objects []*unstructured.Unstructure
 	}
 	if len(taken) > 0 {
 		return nil, fmt.Errorf("nothing is installed, because other installations have objects of the same names: %s; install beside them with --revision NAME, "+
-			"or remove them with the tool that has made them (helm uninstall, istioctl uninstall)", strings.Join(taken, ", "))
+			"or another --name of a gateway, or remove them with the tool that has made them (helm uninstall, istioctl uninstall)", strings.Join(taken, ", "))
 	}
 	if kept > 0 {
 		c.Say(fmt.Sprintf("%d definitions of kinds exist already and stay as they are (pilotctl check says whether their versions suit)", kept), true)
@@ -206,10 +230,10 @@ func condition(o *unstructured.Unstructured, name string) string {
 	return ""
 }
 
-// available waits until the present version of each Deployment is available.
+// available waits until the present version of each Deployment and DaemonSet is available.
 func (c *Cluster) available(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
-		if o.GetKind() != "Deployment" {
+		if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
 			continue
 		}
 		r := refer(o)
@@ -232,18 +256,23 @@ func (c *Cluster) available(ctx context.Context, objects []*unstructured.Unstruc
 	return nil
 }
 
-// rolledOut reports whether all replicas of a Deployment are of its present version, and available.
+// rolledOut reports whether all pods of a Deployment or a DaemonSet are of its present version, and available.
 func rolledOut(o *unstructured.Unstructured) (ok bool, state string) {
 	number := func(fields ...string) int64 {
 		n, _, _ := unstructured.NestedInt64(o.Object, fields...)
 		return n
+	}
+	if o.GetKind() == "DaemonSet" {
+		want, updated, available := number("status", "desiredNumberScheduled"), number("status", "updatedNumberScheduled"), number("status", "numberAvailable")
+		ok = number("status", "observedGeneration") >= o.GetGeneration() && updated >= want && available >= want
+		return ok, fmt.Sprintf("it is available on %d of %d nodes, on %d in this version", available, want, updated)
 	}
 	want, updated, available := number("spec", "replicas"), number("status", "updatedReplicas"), number("status", "availableReplicas")
 	ok = number("status", "observedGeneration") >= o.GetGeneration() && updated >= want && available >= want && number("status", "replicas") == updated
 	return ok, fmt.Sprintf("%d of %d replicas are available, %d of this version", available, want, updated)
 }
 
-// troubles returns why pods of a Deployment do not run, for people who wait.
+// troubles returns why pods of a Deployment or a DaemonSet do not run, for people who wait.
 func (c *Cluster) troubles(ctx context.Context, o *unstructured.Unstructured) string {
 	selector, _, _ := unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
 	pods, err := c.at(Reference{"v1", "Pod", o.GetNamespace(), ""}).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector})})

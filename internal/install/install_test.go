@@ -219,7 +219,7 @@ func TestWritten(t *testing.T) {
 
 // TestOrder: objects are removed in the opposite order, webhooks first.
 func TestOrder(t *testing.T) {
-	objects, _, err := Plan{Namespace: "istio-system", SkipDefinitions: true}.Objects()
+	objects, _, err := Plan{Namespace: "istio-system", Chart: ControlPlane, SkipDefinitions: true}.Objects()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,22 +15,25 @@ import (
 
 // Removal describes an uninstallation.
 type Removal struct {
-	Namespace, Revision string
+	Namespace string
+	Name      Name
 	// Definitions removes the definitions of Istio's kinds as well, and with them all objects of these kinds.
 	Definitions bool
 }
 
-// Uninstall removes an installation, and the objects that its control plane has written. It may be called again at any time.
+// Uninstall removes an installation; of a control plane, also the objects that it has written. It may be called again at any time.
 func (c *Cluster) Uninstall(ctx context.Context, r Removal) error {
-	record, err := c.Installed(ctx, r.Namespace, r.Revision)
+	record, err := c.Installed(ctx, r.Namespace, r.Name)
 	if err != nil {
 		return err
 	}
 	if record == nil {
 		return c.unrecorded(ctx, r)
 	}
-	if err := c.tagged(ctx, r, record); err != nil {
-		return err
+	if r.Name.Chart == ControlPlane {
+		if err := c.tagged(ctx, r, record); err != nil {
+			return err
+		}
 	}
 	removed := 0
 	for _, one := range backwards(record.Objects) {
@@ -46,13 +49,15 @@ func (c *Cluster) Uninstall(ctx context.Context, r Removal) error {
 			c.Say(fmt.Sprintf("%v: removed", one), true)
 		}
 	}
-	if err := c.leftovers(ctx, r.Namespace); err != nil {
-		return err
+	if r.Name.Chart == ControlPlane {
+		if err := c.leftovers(ctx, r.Namespace); err != nil {
+			return err
+		}
+		if err := c.definitions(ctx, r, record.Objects); err != nil {
+			return err
+		}
 	}
-	if err := c.definitions(ctx, r, record.Objects); err != nil {
-		return err
-	}
-	if _, err := c.remove(ctx, recordAt(r.Namespace, r.Revision)); err != nil {
+	if _, err := c.remove(ctx, r.Name.record(r.Namespace)); err != nil {
 		return err
 	}
 	c.Say(fmt.Sprintf("%d objects of the installation: removed", removed), true)
@@ -66,8 +71,8 @@ func (c *Cluster) unrecorded(ctx context.Context, r Removal) error {
 		return err
 	}
 	if o == nil || !ours(o) {
-		return fmt.Errorf("there is no installation of pilotctl in the namespace %s (the Secret %s is missing there); name another --namespace or --revision, "+
-			"or use the tool that has installed the control plane", r.Namespace, recordName(r.Revision))
+		return fmt.Errorf("there is no installation of pilotctl in the namespace %s (the Secret %s is missing there); name another --namespace, --revision or --name, "+
+			"or use the tool that has installed it", r.Namespace, r.Name.record(r.Namespace).Name)
 	}
 	return c.removeNamespace(ctx, r.Namespace)
 }

@@ -74,7 +74,7 @@ func (d *doctor) permissions(ctx context.Context) {
 // installation checks the installed control plane.
 func (d *doctor) installation(ctx context.Context) {
 	const check = "installation"
-	record, err := d.cluster.Installed(ctx, d.Namespace, d.Revision)
+	record, err := d.cluster.Installed(ctx, d.Namespace, install.Name{Chart: install.ControlPlane, Release: d.Revision})
 	if err != nil {
 		d.unable(check, err)
 		return

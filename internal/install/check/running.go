@@ -86,12 +86,15 @@ func (d *doctor) injection(ctx context.Context) {
 		d.unable(check, err)
 		return
 	}
-	tried := false
+	tried, captured := false, d.plugin(ctx)
+	if captured {
+		d.agents(ctx)
+	}
 	for _, n := range list.Items {
 		if !injects(names, n.Labels) {
 			continue
 		}
-		if !d.plugin(ctx) {
+		if !captured {
 			d.security(n)
 		}
 		if !tried {
@@ -143,6 +146,29 @@ func (d *doctor) plugin(ctx context.Context) bool {
 	}
 	values, err := inject.ParseValues([]byte(m.Data["values"]))
 	return err == nil && values.Pilot.CNI.Enabled
+}
+
+// agents checks whether each node has the agent of the plugin that captures the traffic of pods.
+func (d *doctor) agents(ctx context.Context) {
+	const check = "capture"
+	list, err := d.apps.DaemonSets("").List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=istio-cni-node"})
+	if err != nil {
+		d.unable(check, err)
+		return
+	}
+	if len(list.Items) == 0 {
+		d.add(check, Error, "install the plugin with pilotctl install --chart pilot-cni, or set cni.enabled=false",
+			"pods are injected for a plugin that captures their traffic (cni.enabled), and the cluster has none: they do not start")
+	}
+	for _, o := range list.Items {
+		name := fmt.Sprintf("DaemonSet %s/%s", o.Namespace, o.Name)
+		if want, available := o.Status.DesiredNumberScheduled, o.Status.NumberAvailable; available < want {
+			d.add(check, Warning, fmt.Sprintf("see kubectl describe pods -n %s -l k8s-app=istio-cni-node", o.Namespace),
+				"%s is available on %d of %d nodes; injected pods of the others do not start", name, available, want)
+			continue
+		}
+		d.add(check, OK, "", "%s captures the traffic of pods on %d nodes", name, o.Status.NumberAvailable)
+	}
 }
 
 // security checks whether a namespace admits the container that captures traffic.

@@ -5,10 +5,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -36,7 +42,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 
 // TestEdgeClients: usual clients get answers from a gateway, and verify its certificate.
 func TestEdgeClients(t *testing.T) {
-	e := newEdge(t, nil, []string{"a"})
+	e := newEdge(t, nil, []string{"a", "calls"})
 	e.serves(edgeHost("a"), http.StatusOK)
 	roots := write(t, "roots.pem", e.authority.Pair().Cert)
 	for version, flag := range map[string]string{"1.1": "--http1.1", "2": "--http2"} {
@@ -55,6 +61,80 @@ func TestEdgeClients(t *testing.T) {
 		}
 	})
 	t.Run("h2load", func(t *testing.T) { e.loadUnderRotation(t, roots) })
+	t.Run("grpcurl", func(t *testing.T) { e.call(t, roots) })
+	t.Run("browser", func(t *testing.T) { e.browse(t, roots) })
+}
+
+// callsMesh leads a host of the gateway to a gRPC service.
+const callsMesh = `apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: calls, namespace: shop}
+spec:
+  hosts: [calls.example.com]
+  resolution: STATIC
+  ports: [{number: 9000, name: grpc, protocol: GRPC, targetPort: %[1]d}]
+  endpoints: [{address: 127.0.0.1}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: calls, namespace: shop}
+spec:
+  hosts: [%[2]s]
+  gateways: [edge]
+  http: [{match: [{uri: {prefix: /grpc.}}], route: [{destination: {host: calls.example.com}}]}]
+`
+
+// call sends a call of gRPC, for which grpcurl first asks the server by a stream which methods it has.
+func (e *edge) call(t *testing.T, roots string) {
+	t.Helper()
+	grpcurl := tool(t, "grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl")
+	port := serveGRPC(t, func(s *grpc.Server) {
+		healthv1.RegisterHealthServer(s, health.NewServer())
+		reflection.Register(s)
+	})
+	if _, err := e.Write("calls.yaml", fmt.Sprintf(callsMesh, port, edgeHost("calls"))); err != nil {
+		t.Fatal(err)
+	}
+	e.await("an answer to a call of gRPC", func(ctx context.Context) error {
+		got, err := output(ctx, grpcurl, "-cacert", roots, "-authority", edgeHost("calls"), testbed.Loopback(e.gateway), "grpc.health.v1.Health/Check")
+		if err == nil && !strings.Contains(got, `"status": "SERVING"`) {
+			err = fmt.Errorf("the answer is %s", got)
+		}
+		return err
+	})
+}
+
+// browse opens a page in a browser that trusts the authority of the gateway, and in one that does not.
+func (e *edge) browse(t *testing.T, roots string) {
+	t.Helper()
+	browser, certutil := tool(t, "chromium", "chromium"), tool(t, "certutil", "libnss3-tools")
+	page := func(trusts bool) string {
+		home := t.TempDir()
+		if trusts {
+			database := filepath.Join(home, ".pki", "nssdb")
+			if err := os.MkdirAll(database, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"-N", "--empty-password"}, {"-A", "-t", "C,,", "-n", "edge", "-i", roots}} {
+				if _, err := output(t.Context(), certutil, append([]string{"-d", "sql:" + database}, args...)...); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got, err := output(t.Context(), "env", "HOME="+home, browser, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+filepath.Join(home, "profile"),
+			"--host-resolver-rules=MAP "+edgeHost("a")+" 127.0.0.1", "--dump-dom", fmt.Sprintf("https://%s:%d/", edgeHost("a"), e.gateway))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	answer := fmt.Sprintf(`"host":"%s:%d"`, edgeHost("a"), e.gateway)
+	if got := page(true); !strings.Contains(got, answer) {
+		t.Errorf("a browser that trusts the authority shows no %s:\n%s", answer, got)
+	}
+	if got := page(false); strings.Contains(got, answer) {
+		t.Errorf("a browser that does not trust the authority shows the page:\n%s", got)
+	}
 }
 
 // curl asks for the host a, over a new connection, and returns the status and the version of HTTP.
