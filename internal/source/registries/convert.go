@@ -95,14 +95,15 @@ func (w *conversion) host() (host string, exact bool) {
 			return strings.ToLower(strings.TrimSuffix(host, ".")), plain == strings.ToLower(w.from.HostName)
 		}
 	}
-	suffix := w.from.Suffix
+	suffix := cleaned(w.from.Suffix) // it may have names of the server in it, such as a group of Nacos
+	exact = plain == strings.ToLower(w.from.HostName) && suffix == strings.ToLower(w.from.Suffix)
 	if w.entry.HostSuffix != nil && w.entry.Type != Memory {
-		suffix = *w.entry.HostSuffix
+		suffix, exact = strings.ToLower(strings.Trim(*w.entry.HostSuffix, ".")), plain == strings.ToLower(w.from.HostName)
 	}
-	if suffix = strings.ToLower(strings.Trim(suffix, ".")); suffix == "" {
-		return plain, plain == strings.ToLower(w.from.HostName)
+	if suffix == "" {
+		return plain, exact
 	}
-	return plain + "." + suffix, plain == strings.ToLower(w.from.HostName)
+	return plain + "." + suffix, exact
 }
 
 // cleaned returns a name in lower case with hyphens for characters that no DNS name has.

@@ -37,6 +37,22 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
+// TestSuffixes: a suffix with names of the server in it becomes a part of a host, as the name of the service does. One of the file stays as it is.
+func TestSuffixes(t *testing.T) {
+	for _, test := range []struct{ entry, name, suffix, want string }{
+		{"", "orders", "DEFAULT_GROUP.public.nacos", "orders.default-group.public.nacos true false"},
+		{"", "Orders", "PAY.public.nacos", "orders.pay.public.nacos true true"},
+		{"", "my_orders", "pay.public.nacos", "my-orders.pay.public.nacos true false"},
+		{"hostSuffix: my.suffix", "orders", "DEFAULT_GROUP.public.nacos", "orders.my.suffix true true"},
+		{"hostSuffix: my_suffix", "orders", "DEFAULT_GROUP.public.nacos", "orders.my_suffix false true"},
+	} {
+		is := convertedOf(t, test.entry, &Service{HostName: test.name, Suffix: test.suffix, Instances: []Instance{{ID: "1", Address: "192.0.2.1", Ports: []Port{{Number: 80}}}}})
+		if got := fmt.Sprint(is.host, " ", is.service != nil, " ", is.exact); got != test.want {
+			t.Errorf("%s of %s with %q: %s, want %s, problems %v", test.name, test.suffix, test.entry, got, test.want, is.problems)
+		}
+	}
+}
+
 // TestProtocolNames: names of protocols count in any case.
 func TestProtocolNames(t *testing.T) {
 	for name, want := range map[string]mesh.Protocol{"HTTP": mesh.HTTP, "Http2": mesh.HTTP2, "gRPC": mesh.GRPC, "HTTPS": mesh.HTTPS, "Mongo": mesh.Mongo, "tcp": mesh.TCP} {
