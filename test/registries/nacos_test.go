@@ -54,8 +54,8 @@ func (n *nacos) entry(more string) string {
 	return fmt.Sprintf(`{type: nacos, addresses: ["127.0.0.1:%d"], refreshInterval: 1s%s}`, n.Port, more)
 }
 
-// TestNacos: instances that come, go, and are disabled, healthy or not, ephemeral or persistent, are in force as the server says. After a kill
-// it has lost them; they stay, and new ones are added.
+// TestNacos: instances that come, go, and are disabled, healthy or not, ephemeral or persistent, are in force as the server says. When it
+// has lost its data, they stay, and new ones are added.
 func TestNacos(t *testing.T) {
 	n := newNacos(t)
 	n.add("orders", "192.0.2.1")
@@ -70,13 +70,18 @@ func TestNacos(t *testing.T) {
 	n.remove("orders", "192.0.2.3")
 	n.remove("orders", "192.0.2.2", "ephemeral", "true")
 	b.want(registry.Synced, db, orders+" 192.0.2.1:8080")
-	n.add("orders", "192.0.2.1", "enabled", "false")
-	b.want(registry.Synced, db, orders)
-	n.add("orders", "192.0.2.1", "enabled", "true")
 	n.add("orders", "192.0.2.4", "weight", "0")
+	n.add("orders", "192.0.2.1", "enabled", "false")
+	b.want(registry.Synced, db, orders) // the one is known and serves nothing, and the server lists no other
+	n.remove("orders", "192.0.2.4")
+	b.want(registry.Synced, db)
+	n.add("orders", "192.0.2.1", "enabled", "true")
 	b.want(registry.Synced, db, orders+" 192.0.2.1:8080")
 	n.kill()
 	b.want(registry.Stale, db, orders+" 192.0.2.1:8080")
+	if err := n.Wipe(); err != nil {
+		t.Fatal(err)
+	}
 	n.start()
 	n.add("orders", "192.0.2.5")
 	b.want(registry.Held, db, orders+" 192.0.2.1:8080 192.0.2.5:8080")

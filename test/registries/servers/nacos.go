@@ -17,7 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// Nacos is rnacos, a server with the open API of Nacos and its protocol on gRPC. It forgets all instances when it is killed.
+// Nacos is rnacos, a server with the open API of Nacos and its protocol on gRPC. It forgets ephemeral instances when it is killed.
 type Nacos struct {
 	*Server
 	client *http.Client
