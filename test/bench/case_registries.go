@@ -25,18 +25,18 @@ const (
 	registryIdle   = time.Minute
 )
 
-// registered is a control plane, as a process, that reads a real Consul through a wire.
+// registered is a control plane, as a process, that reads a real registry through a wire.
 type registered struct {
 	dir       string
-	consul    *servers.Consul
+	server    registryServer
 	wire      *wire
 	discovery *testbed.Discovery
 	fleet     *fleet
 	services  int
 }
 
-// registered starts a Consul with services, and prepares the control plane. The error wraps errSkipped if there is no Consul.
-func (b *bench) registered(services int) (r *registered, err error) {
+// registered starts a registry of a kind with services, and prepares the control plane. The error wraps errSkipped if there is no such server.
+func (b *bench) registered(kind registryKind, services int) (r *registered, err error) {
 	r = &registered{services: services}
 	root, err := repo.Root()
 	if err != nil {
@@ -45,25 +45,28 @@ func (b *bench) registered(services int) (r *registered, err error) {
 	if r.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return r, err
 	}
-	if r.consul, err = servers.NewConsul(root, r.dir); err != nil {
+	server, err := kind.start(root, r.dir)
+	if err != nil {
 		if missing, ok := errors.AsType[*servers.Missing](err); ok {
 			err = fmt.Errorf("%w: %w", errSkipped, missing)
 		}
 		return r, err
 	}
-	if err := r.consul.Start(b.ctx); err != nil {
+	r.server = server
+	if err := r.server.Start(b.ctx); err != nil {
 		return r, err
 	}
 	var all []servers.Instance
 	for n := range services * replicas {
 		all = append(all, r.instance(n/replicas, n%replicas))
 	}
-	if err := r.consul.RegisterAll(b.ctx, all); err != nil {
+	if err := r.server.RegisterAll(b.ctx, all); err != nil {
 		return r, err
 	}
-	if r.wire, err = newWire(r.consul.Address()); err != nil {
+	if r.wire, err = newWire(r.server.Address(), kind.further); err != nil {
 		return r, err
 	}
+	r.wire.least = kind.least
 	binary, err := testbed.Build(b.ctx, root, "pilot-discovery", r.dir)
 	if err != nil {
 		return r, err
@@ -72,7 +75,7 @@ func (b *bench) registered(services int) (r *registered, err error) {
 		return r, err
 	}
 	file := filepath.Join(r.dir, "registries.yaml")
-	text := fmt.Sprintf("registries: [{type: consul, addresses: [%q], readyTimeout: 2m, protection: {hold: 10m}}]\n", r.wire.listener.Addr())
+	text := fmt.Sprintf("registries: [{type: %s, addresses: [%q], readyTimeout: 2m, protection: {hold: 10m}}]\n", kind.name, testbed.Loopback(r.wire.port()))
 	r.discovery.Args = []string{"--registriesConfig=" + file}
 	return r, os.WriteFile(file, []byte(text), 0o600)
 }
@@ -92,8 +95,8 @@ func (r *registered) close() {
 	if r.discovery != nil {
 		r.discovery.Stop()
 	}
-	if r.consul != nil {
-		r.consul.Kill()
+	if r.server != nil {
+		r.server.Kill()
 	}
 	if r.wire != nil {
 		r.wire.close()
@@ -120,16 +123,16 @@ func (r *registered) connect(b *bench, streams int) error {
 }
 
 // arrivals registers an instance and takes it away, again and again, each after all streams have the change before. It records how long the
-// last stream waits since the request to Consul, and since Consul's answer to the control plane.
+// last stream waits since the request to the server, and since the server's answer to the control plane.
 func (r *registered) arrivals(b *bench, name string, n int) error {
 	var whole, own []float64
 	want := 0
 	var before totals
 	for i := range n + 1 {
 		one := r.instance(i/2%r.services, replicas)
-		change := r.consul.Register
+		change := r.server.Register
 		if i%2 == 1 {
-			change = r.consul.Deregister
+			change = r.server.Deregister
 		}
 		if err := b.pause(b.sizes.settle / 3); err != nil {
 			return err
@@ -159,9 +162,10 @@ func (r *registered) arrivals(b *bench, name string, n int) error {
 	return nil
 }
 
-// registryChanges are single changes of a Consul of usual size, with many streams.
-func registryChanges(b *bench) error {
-	r, err := b.registered(fewRegistered)
+// registryChanges are single changes of a registry of usual size, with many streams.
+func registryChanges(b *bench, kind registryKind) error {
+	name := "registries-change-" + kind.name
+	r, err := b.registered(kind, fewRegistered)
 	defer r.close()
 	if err == nil {
 		err = r.discovery.Start(b.ctx)
@@ -172,25 +176,25 @@ func registryChanges(b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := r.arrivals(b, "registries-change", b.reps(150)); err != nil {
+	if err := r.arrivals(b, name, b.reps(150)); err != nil {
 		return err
 	}
-	b.record("registries-change/connections", float64(r.wire.most.Load()))
-	return r.lose(b, "registries-change")
+	b.record(name+"/connections", float64(r.wire.most.Load()))
+	return r.lose(b, name)
 }
 
-// lose kills the Consul and starts it again without its data. Proxies must be sent nothing, and all services must stay.
+// lose kills the server and starts it again without its data. Proxies must be sent nothing, and all services must stay.
 func (r *registered) lose(b *bench, name string) error {
 	before := r.fleet.totals()
 	was, err := r.status(b.ctx, registry.Synced)
 	if err != nil {
 		return err
 	}
-	r.consul.Kill()
+	r.server.Kill()
 	if _, err := r.status(b.ctx, registry.Stale); err != nil {
 		return err
 	}
-	if err := r.consul.Start(b.ctx); err != nil {
+	if err := errors.Join(r.server.Wipe(), r.server.Start(b.ctx)); err != nil {
 		return err
 	}
 	is, err := r.status(b.ctx, registry.Held)
@@ -227,7 +231,7 @@ func (r *registered) status(ctx context.Context, want string) (is registry.Statu
 
 // registryChurn changes instances of one service after the other. A change is not waited for: the next comes 10 ms later.
 func registryChurn(b *bench) error {
-	r, err := b.registered(fewRegistered)
+	r, err := b.registered(consulKind(), fewRegistered)
 	defer r.close()
 	if err == nil {
 		err = r.discovery.Start(b.ctx)
@@ -261,9 +265,9 @@ func (r *registered) churn(b *bench, name string, d time.Duration) error {
 			return b.ctx.Err()
 		}
 		service := n % fewRegistered
-		change := r.consul.Register
+		change := r.server.Register
 		if n/fewRegistered%2 == 1 {
-			change = r.consul.Deregister
+			change = r.server.Deregister
 		}
 		s.changed[service].Store(int64(time.Since(s.begin)))
 		if err := change(b.ctx, r.instance(service, replicas)); err != nil {
@@ -294,7 +298,7 @@ func (r *registered) churn(b *bench, name string, d time.Duration) error {
 // registryLarge is a Consul with many services: its list, the rest, single changes, a stream of changes, and the loss of its data.
 func registryLarge(b *bench) error {
 	const name = "registries-10k"
-	r, err := b.registered(manyRegistered)
+	r, err := b.registered(consulKind(), manyRegistered)
 	defer r.close()
 	if err != nil {
 		return err
@@ -341,17 +345,22 @@ func (r *registered) rest(b *bench, name string) error {
 	return err
 }
 
-// registryFigures are the figures of services in a real Consul. "own" is the time from Consul's answer to the last stream.
-func registryFigures() []figure {
-	return []figure{
-		watched("registries-change/last-p50", "ms", 0),
-		watched("registries-change/last-p99", "ms", 0),
-		watched("registries-change/own-p50", "ms", 0),
-		atMost(20, "registries-change/own-p99", "ms", 0),
-		never(0, "registries-change/extra", "resources", 0),
-		watched("registries-change/connections", "connections", 0),
-		never(0, "registries-change/sent-after-loss", "resources", 0),
-		never(0, "registries-change/withdrawn-after-loss", "instances", 0),
+// registryFigures are the figures of services in real registries. "own" is the time from the server's answer to the last stream.
+func registryFigures() (all []figure) {
+	for _, kind := range []registryKind{consulKind(), zooKeeperKind(), nacosKind()} {
+		name := "registries-change-" + kind.name
+		all = append(all,
+			watched(name+"/last-p50", "ms", 0),
+			watched(name+"/last-p99", "ms", 0),
+			watched(name+"/own-p50", "ms", 0),
+			atMost(20, name+"/own-p99", "ms", 0),
+			never(0, name+"/extra", "resources", 0),
+			watched(name+"/connections", "connections", 0),
+			never(0, name+"/sent-after-loss", "resources", 0),
+			never(0, name+"/withdrawn-after-loss", "instances", 0),
+		)
+	}
+	return append(all,
 		watched("registries-churn/rate", "changes/s", 0),
 		watched("registries-churn/staleness-p50", "ms", 0),
 		atMost(200, "registries-churn/staleness-p99", "ms", 0),
@@ -374,5 +383,5 @@ func registryFigures() []figure {
 		watched("registries-10k-churn/server-cores", "cores", 0),
 		never(0, "registries-10k/sent-after-loss", "resources", 0),
 		never(0, "registries-10k/withdrawn-after-loss", "instances", 0),
-	}
+	)
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/testbed"
 )
 
 // contentSize is more than the server sends for a query that found nothing, and less than it sends, compressed, for a service.
@@ -12,38 +14,61 @@ const contentSize = 450
 
 // wire is a relay between the control plane and a server. It notes when the server answered, and counts connections.
 type wire struct {
-	listener net.Listener
-	to       string
-	first    atomic.Int64 // when the server sent something first since arm, in ns since 1970
-	content  atomic.Int64 // when it sent an answer with content last
-	bytes    atomic.Int64 // from the server
-	open     atomic.Int64
-	most     atomic.Int64
-	group    sync.WaitGroup
+	listeners []net.Listener
+	least     int          // what is shorter, in bytes, is no answer
+	first     atomic.Int64 // when the server sent something first since arm, in ns since 1970
+	content   atomic.Int64 // when it sent an answer with content last
+	bytes     atomic.Int64 // from the server
+	open      atomic.Int64
+	most      atomic.Int64
+	group     sync.WaitGroup
 }
 
-func newWire(to string) (*wire, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// newWire returns a relay to a server. If further is not 0, it also relays to the port of the server that is so much higher.
+func newWire(to string, further int) (*wire, error) {
+	server, err := net.ResolveTCPAddr("tcp", to)
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{listener: l, to: to}
+	for range 20 { // until both ports are free
+		w := &wire{}
+		if err = w.listen(0, server.Port); err == nil && further != 0 {
+			err = w.listen(w.port()+further, server.Port+further)
+		}
+		if err == nil {
+			return w, nil
+		}
+		w.close()
+	}
+	return nil, err
+}
+
+// port is the port on loopback at which the control plane finds the server.
+func (w *wire) port() int { return w.listeners[0].Addr().(*net.TCPAddr).Port }
+
+// listen relays from one port on loopback to another.
+func (w *wire) listen(port, to int) error {
+	l, err := net.Listen("tcp", testbed.Loopback(port))
+	if err != nil {
+		return err
+	}
+	w.listeners = append(w.listeners, l)
 	w.group.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return // it was closed
 			}
-			w.group.Go(func() { w.serve(c) })
+			w.group.Go(func() { w.serve(c, testbed.Loopback(to)) })
 		}
 	})
-	return w, nil
+	return nil
 }
 
 // serve relays one connection until one side ends it.
-func (w *wire) serve(client net.Conn) {
+func (w *wire) serve(client net.Conn, to string) {
 	defer client.Close()
-	server, err := net.DialTimeout("tcp", w.to, 5*time.Second)
+	server, err := net.DialTimeout("tcp", to, 5*time.Second)
 	if err != nil {
 		return
 	}
@@ -60,7 +85,9 @@ func (w *wire) serve(client net.Conn) {
 	copyNoting(client, server, func(n int) {
 		now := time.Now().UnixNano()
 		w.bytes.Add(int64(n))
-		w.first.CompareAndSwap(0, now)
+		if n >= w.least {
+			w.first.CompareAndSwap(0, now)
+		}
 		if n >= contentSize {
 			w.content.Store(now)
 		}
@@ -89,6 +116,8 @@ func (w *wire) arm() { w.first.Store(0) }
 
 // close ends the relay. Its server and clients must have ended, or be about to.
 func (w *wire) close() {
-	w.listener.Close()
+	for _, l := range w.listeners {
+		l.Close()
+	}
 	w.group.Wait()
 }

@@ -23,8 +23,8 @@ type Nacos struct {
 	client *http.Client
 }
 
-// nacosOffset is how far the port for gRPC is from that for HTTP: clients compute the one from the other.
-const nacosOffset = 1000
+// NacosOffset is how much higher the port for gRPC is than the one for HTTP: clients compute the one from the other.
+const NacosOffset = 1000
 
 // NewNacos prepares the Nacos of the repository at root, with its files in dir. The error is Missing if it is not built.
 func NewNacos(root, dir string) (*Nacos, error) {
@@ -43,7 +43,7 @@ func NewNacos(root, dir string) (*Nacos, error) {
 	s.data = filepath.Join(dir, "nacos-data")
 	s.command = func() *exec.Cmd {
 		cmd := exec.Command(program)
-		grpc := strconv.Itoa(s.Port + nacosOffset)
+		grpc := strconv.Itoa(s.Port + NacosOffset)
 		cmd.Env = append(os.Environ(), "RNACOS_HTTP_PORT="+strconv.Itoa(s.Port), "RNACOS_GRPC_PORT="+grpc, "RNACOS_RAFT_NODE_ADDR=127.0.0.1:"+grpc,
 			"RNACOS_HTTP_CONSOLE_PORT="+strconv.Itoa(console[0]), "RNACOS_CONFIG_DB_DIR="+s.data, "RNACOS_DATA_DIR="+s.data, "RUST_LOG=warn")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who end it in order
@@ -64,7 +64,7 @@ func newNacosServer(dir string) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l, err := net.Listen("tcp", testbed.Loopback(s.Port+nacosOffset)); err == nil {
+		if l, err := net.Listen("tcp", testbed.Loopback(s.Port+NacosOffset)); err == nil {
 			return s, l.Close()
 		}
 	}
