@@ -241,10 +241,24 @@ func (j *job) redirect(t *part) error {
 			proxy.Env = setEnv(proxy.Env, corev1.EnvVar{Name: name, Value: value})
 		}
 	}
+	proxy.Env = setAll(proxy.Env, j.place())
 	slices.SortStableFunc(proxy.Env, func(a, b corev1.EnvVar) int {
 		return cmp.Compare(slices.Index([]string{scrapeVariable, probersVariable}, a.Name), slices.Index([]string{scrapeVariable, probersVariable}, b.Name))
 	})
 	return nil
+}
+
+// place returns the variables of the proxy that the operator decides, and no pod: the variables of the request, and where the pod runs.
+func (j *job) place() map[string]string {
+	all := maps.Clone(j.request.Env)
+	for name, value := range map[string]string{
+		clusterVariable: cmp.Or(j.request.Cluster, j.values.Global.MultiCluster.ClusterName), networkVariable: j.network,
+	} {
+		if value != "" {
+			setIn(&all, name, value)
+		}
+	}
+	return all
 }
 
 // addVolumes adds volumes and secrets, and returns which. A volume that the user has under the same name stays: it is the user's way to
