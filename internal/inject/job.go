@@ -64,8 +64,8 @@ func (j *job) settle() {
 		j.uid, j.gid = j.openshift()
 	}
 	j.statusPort = j.config.GetStatusPort()
-	if _, ok := j.pod.Annotations[statusPortAnnotation]; ok {
-		j.statusPort = numbered(j.pod, statusPortAnnotation, "")
+	if port := numbered(j.pod, statusPortAnnotation, "0"); port != 0 {
+		j.statusPort = port
 	}
 	j.cluster = cmp.Or(j.request.Cluster, g.MultiCluster.ClusterName, "Kubernetes")
 	j.network = cmp.Or(j.pod.Labels[networkLabel], j.request.Network, g.Network)
@@ -231,7 +231,8 @@ func (j *job) redirect(t *part) error {
 		}
 	}
 	var probers string
-	if rewrite && j.statusPort != 0 {
+	_, own := j.pod.Annotations[statusPortAnnotation]
+	if rewrite && (!own || numbered(j.pod, statusPortAnnotation, "") != 0) { // with 0 the kubelet asks no agent
 		if probers, err = rewriteProbes(j.pod, j.statusPort); err != nil {
 			return err
 		}
