@@ -293,7 +293,8 @@ func TestProbesStay(t *testing.T) {
 	}
 }
 
-// TestStatusPort: the port of the annotation is the one at which the agent listens, probes arrive, and nothing is captured.
+// TestStatusPort: the port of the annotation is the one at which the agent listens, probes arrive, and nothing is captured. With 0 nothing probes the
+// agent, and the application's probes stay as they are; Prometheus still gets the metrics of both from the agent.
 func TestStatusPort(t *testing.T) {
 	i, _ := prepared(t, "{native: true}")
 	p := pod(map[string]string{statusPortAnnotation: "15999"})
@@ -307,9 +308,12 @@ func TestStatusPort(t *testing.T) {
 		after.Spec.Containers[0].LivenessProbe.HTTPGet.Port.IntVal != 15999 || c.Lifecycle.PreStop.Exec.Command[2] != "--debug-port=15999" {
 		t.Errorf("%v %s %v %v", c.Args, spared, after.Annotations, c.Lifecycle)
 	}
-	after = injected(t, i, pod(map[string]string{statusPortAnnotation: "0"}))
-	c = containerIn(&after.Spec, proxyName)
-	if c.ReadinessProbe != nil || c.StartupProbe != nil || !slices.Contains(c.Args, "--statusPort=0") || after.Annotations[scrapePortName] != "" {
-		t.Errorf("without a status port: %v", c)
+	p.Annotations[statusPortAnnotation] = "0"
+	after = injected(t, i, p)
+	c, capture = containerIn(&after.Spec, proxyName), containerIn(&after.Spec, captureName)
+	spared = capture.Args[slices.Index(capture.Args, "-d")+1]
+	if c.ReadinessProbe != nil || c.StartupProbe != nil || slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--statusPort") }) ||
+		spared != "15090,15021" || after.Annotations[scrapePortName] != "15020" || after.Spec.Containers[0].LivenessProbe.HTTPGet.Port.IntVal != 80 {
+		t.Errorf("without health checks: %v %s %v %v", c, spared, after.Annotations, after.Spec.Containers[0].LivenessProbe)
 	}
 }

@@ -64,8 +64,8 @@ func (j *job) settle() {
 		j.uid, j.gid = j.openshift()
 	}
 	j.statusPort = j.config.GetStatusPort()
-	if _, ok := j.pod.Annotations[statusPortAnnotation]; ok {
-		j.statusPort = numbered(j.pod, statusPortAnnotation, "")
+	if port := numbered(j.pod, statusPortAnnotation, "0"); port != 0 {
+		j.statusPort = port
 	}
 	j.cluster = cmp.Or(j.request.Cluster, g.MultiCluster.ClusterName, "Kubernetes")
 	j.network = cmp.Or(j.pod.Labels[networkLabel], j.request.Network, g.Network)
@@ -231,7 +231,8 @@ func (j *job) redirect(t *part) error {
 		}
 	}
 	var probers string
-	if rewrite && j.statusPort != 0 {
+	_, own := j.pod.Annotations[statusPortAnnotation]
+	if rewrite && (!own || numbered(j.pod, statusPortAnnotation, "") != 0) { // with 0 the kubelet asks no agent
 		if probers, err = rewriteProbes(j.pod, j.statusPort); err != nil {
 			return err
 		}
@@ -241,10 +242,24 @@ func (j *job) redirect(t *part) error {
 			proxy.Env = setEnv(proxy.Env, corev1.EnvVar{Name: name, Value: value})
 		}
 	}
+	proxy.Env = setAll(proxy.Env, j.place())
 	slices.SortStableFunc(proxy.Env, func(a, b corev1.EnvVar) int {
 		return cmp.Compare(slices.Index([]string{scrapeVariable, probersVariable}, a.Name), slices.Index([]string{scrapeVariable, probersVariable}, b.Name))
 	})
 	return nil
+}
+
+// place returns the variables of the proxy that the operator decides, and no pod: the variables of the request, and where the pod runs.
+func (j *job) place() map[string]string {
+	all := maps.Clone(j.request.Env)
+	for name, value := range map[string]string{
+		clusterVariable: cmp.Or(j.request.Cluster, j.values.Global.MultiCluster.ClusterName), networkVariable: j.network,
+	} {
+		if value != "" {
+			setIn(&all, name, value)
+		}
+	}
+	return all
 }
 
 // addVolumes adds volumes and secrets, and returns which. A volume that the user has under the same name stays: it is the user's way to

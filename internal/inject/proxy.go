@@ -22,6 +22,9 @@ const (
 	healthPath  = "/healthz/ready"
 	// tokenSeconds is how long a token is valid with which a proxy asks for certificates. The kubelet renews it.
 	tokenSeconds = 43200
+
+	clusterVariable = "ISTIO_META_CLUSTER_ID"
+	networkVariable = "ISTIO_META_NETWORK"
 )
 
 // arguments returns the command line of the agent.
@@ -106,8 +109,8 @@ func (j *job) environment(more ...corev1.EnvVar) ([]corev1.EnvVar, error) {
 		{Name: "PROXY_CONFIG", Value: text},
 		{Name: "ISTIO_META_POD_PORTS", Value: ports},
 		{Name: "ISTIO_META_APP_CONTAINERS", Value: strings.Join(j.applications(), ",")},
-		{Name: "ISTIO_META_CLUSTER_ID", Value: j.cluster},
-		{Name: "ISTIO_META_NETWORK", Value: j.network},
+		{Name: clusterVariable, Value: j.cluster},
+		{Name: networkVariable, Value: j.network},
 		{Name: "ISTIO_META_WORKLOAD_NAME", Value: cmp.Or(j.pod.Labels[workloadLabel], owner.Name)},
 		{Name: "ISTIO_META_OWNER", Value: owner.uid()},
 		{Name: "ISTIO_META_MESH_ID", Value: cmp.Or(g.MeshID, domain)},
@@ -127,7 +130,7 @@ func (j *job) environment(more ...corev1.EnvVar) ([]corev1.EnvVar, error) {
 	if err != nil {
 		return nil, err
 	}
-	return setAll(setAll(env, j.config.ProxyMetadata), j.request.Env), nil
+	return setAll(env, j.config.ProxyMetadata), nil
 }
 
 func field(name, path string) corev1.EnvVar {

@@ -123,3 +123,22 @@ func TestNetworkLabel(t *testing.T) {
 		t.Errorf("without a network, the label is %q", got)
 	}
 }
+
+// TestPlace: cluster and network of the values count, also if the pod says otherwise in its ProxyConfig or in the proxy's container. Without values the
+// pod decides.
+func TestPlace(t *testing.T) {
+	p := pod(map[string]string{configAnnotation: "proxyMetadata: {ISTIO_META_NETWORK: net-b, OTHER: x}"})
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: proxyName, Image: autoImage, Env: []corev1.EnvVar{{Name: clusterVariable, Value: "mine"}}})
+	for _, c := range []struct{ values, cluster, network, label string }{
+		{"{}", "mine", "net-b", ""},
+		{"{values: {global: {network: net-a, multiCluster: {clusterName: east}}}}", "east", "net-a", "net-a"},
+	} {
+		i, _ := prepared(t, c.values)
+		after := injected(t, i, p)
+		proxy := containerIn(&after.Spec, proxyName)
+		cluster, network, label := valueOf(proxy, clusterVariable), valueOf(proxy, networkVariable), after.Labels[networkLabel]
+		if cluster != c.cluster || network != c.network || label != c.label || valueOf(proxy, "OTHER") != "x" {
+			t.Errorf("%s: cluster %q, network %q, label %q", c.values, cluster, network, label)
+		}
+	}
+}

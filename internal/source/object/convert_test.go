@@ -93,7 +93,8 @@ func TestProtocol(t *testing.T) {
 		{name: "a", app: app("grpc-web"), number: 80, want: mesh.GRPCWeb},
 		{name: "http", app: app("unheard.of/protocol"), number: 80, want: mesh.Auto},
 		{name: "http", app: app(""), number: 80, want: mesh.Auto},
-		{name: "a", app: app("unheard.of/protocol"), number: 3306, want: mesh.Auto},
+		{name: "a", app: app("unheard.of/protocol"), number: 3306, want: mesh.TCP},
+		{name: "http", app: app(""), number: 27017, want: mesh.TCP},
 		{name: "a", app: app("kubernetes.io/h2c"), number: 80, want: mesh.HTTP2},
 		{name: "a", app: app("kubernetes.io/ws"), number: 80, want: mesh.HTTP},
 		{name: "a", app: app("kubernetes.io/wss"), number: 80, want: mesh.HTTPS},
@@ -175,10 +176,11 @@ func TestPod(t *testing.T) {
 	got := newConverter().Pod(read[core.Pod](t, `
 metadata: {name: a-1, labels: {app: a}}
 spec: {nodeName: n1, serviceAccountName: sa, hostNetwork: true, containers: [
-  {name: x, ports: [{name: http, containerPort: 8080}, {containerPort: 1}]}, {name: y, ports: [{name: dns, containerPort: 53, protocol: UDP}]}]}
+  {name: x, ports: [{name: http, containerPort: 8080}, {containerPort: 1}]}, {name: y, ports: [{name: dns, containerPort: 53, protocol: UDP}]}],
+  initContainers: [{name: i, ports: [{name: once, containerPort: 90}]}, {name: n, restartPolicy: Always, ports: [{name: native, containerPort: 91}]}]}
 status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}`))
 	want := &kube.Pod{Address: "10.0.0.1", MoreAddresses: intern.Of("fd00::1"), Node: "n1", ServiceAccount: "sa", HostNetwork: true,
-		Labels: intern.Of(mesh.Label{Name: "app", Value: "a"}), Ports: intern.Of(kube.NamedPort{Name: "http", Number: 8080}, kube.NamedPort{Name: "dns", Number: 53, UDP: true}),
+		Labels: intern.Of(mesh.Label{Name: "app", Value: "a"}), Ports: intern.Of(kube.NamedPort{Name: "http", Number: 8080}, kube.NamedPort{Name: "dns", Number: 53, UDP: true}, kube.NamedPort{Name: "native", Number: 91}),
 		Owner: kube.Workload{Kind: "Pod", Name: "a-1"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)

@@ -161,17 +161,16 @@ func list(text string) (items []string) {
 	return items
 }
 
-// protocol returns the protocol of a port of a service. The transport decides first, then appProtocol if it is set, also to an
-// unknown name, then the name of the port, and then the number, for protocols in which the server speaks first: detection would
-// wait for first bytes of the client that never come.
+// protocol returns the protocol of a port of a service. The transport decides first, then appProtocol, or the name of the port if it is not set. If
+// that names no known protocol, the number decides, for protocols in which the server speaks first: detection would wait for first bytes of the
+// client that never come.
 func protocol(transport core.Protocol, app *string, name string, number int32) mesh.Protocol {
 	switch transport {
 	case core.ProtocolUDP, core.ProtocolSCTP:
 		return mesh.UDP
 	}
 	if app != nil {
-		p, _ := namedProtocol(appProtocolName(*app))
-		return p
+		name = appProtocolName(*app)
 	}
 	if p, known := namedProtocol(name); known {
 		return p

@@ -115,25 +115,39 @@ func (c *Converter) Pod(p *core.Pod) *kube.Pod {
 			more = append(more, a.IP)
 		}
 	}
-	var ports []kube.NamedPort
-	for i := range p.Spec.Containers {
-		for _, port := range p.Spec.Containers[i].Ports {
-			if port.Name != "" && port.ContainerPort > 0 {
-				ports = append(ports, kube.NamedPort{Name: port.Name, Number: uint32(port.ContainerPort), UDP: port.Protocol == core.ProtocolUDP})
-			}
-		}
-	}
 	return &kube.Pod{
 		Address:        p.Status.PodIP,
 		MoreAddresses:  intern.Of(more...),
 		Node:           c.Texts.Of(p.Spec.NodeName),
 		ServiceAccount: c.Texts.Of(p.Spec.ServiceAccountName),
 		Labels:         mesh.LabelsOf(p.Labels),
-		Ports:          intern.Of(ports...),
+		Ports:          namedPorts(&p.Spec),
 		HostNetwork:    p.Spec.HostNetwork,
 		NotReady:       slices.ContainsFunc(p.Status.Conditions, isNotReady),
 		Owner:          c.owner(&p.ObjectMeta),
 	}
+}
+
+// namedPorts returns the ports with names of the containers that run as long as the pod: also of init containers that are always restarted. These come
+// last, because Kubernetes takes the first port of a name.
+func namedPorts(s *core.PodSpec) intern.List[kube.NamedPort] {
+	var ports []kube.NamedPort
+	add := func(c *core.Container) {
+		for _, port := range c.Ports {
+			if port.Name != "" && port.ContainerPort > 0 {
+				ports = append(ports, kube.NamedPort{Name: port.Name, Number: uint32(port.ContainerPort), UDP: port.Protocol == core.ProtocolUDP})
+			}
+		}
+	}
+	for i := range s.Containers {
+		add(&s.Containers[i])
+	}
+	for i := range s.InitContainers {
+		if c := &s.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == core.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	return intern.Of(ports...)
 }
 
 // owner returns the workload that a pod belongs to. The owners of its owner are guessed by their names, so that ReplicaSets and

@@ -284,8 +284,10 @@ type site struct {
 func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 	b := planner{plan: plan{tables: tables{}}, at: map[Socket]*site{}, root: q.tables.RootNamespace(r)}
 	for _, s := range q.declared(r, k) {
-		if at := (Socket{Bind: s.Bind, Port: k.portFor(s.Port)}); k.mayListen(at) {
-			b.place(at, s)
+		for _, at := range k.socketsOf(s) {
+			if k.mayListen(at) {
+				b.place(at, s)
+			}
 		}
 	}
 	q.addHTTP3(k, &b)
@@ -351,14 +353,21 @@ func (k Served) mayListen(at Socket) bool {
 // IsUnix reports whether it is a Unix domain socket.
 func (s Socket) IsUnix() bool { return strings.HasPrefix(s.Bind, "unix://") }
 
-// portFor is the port of gateways for a port of the Services in front of them: the port itself if no Service has it.
-func (k Served) portFor(port uint32) uint32 {
+// socketsOf returns where gateways listen for a server: at each target of its port in the Services in front of them, at the port itself if no Service
+// has it, or at a Unix domain socket.
+func (k Served) socketsOf(s *Placed) (list []Socket) {
 	for t := range k.Targets.All() {
-		if t.Port == port {
-			return t.Target
+		if t.Port == s.Port {
+			list = append(list, Socket{Bind: s.Bind, Port: t.Target})
 		}
 	}
-	return port
+	if len(list) == 0 {
+		return []Socket{{Bind: s.Bind, Port: s.Port}}
+	}
+	if list[0].IsUnix() {
+		list = list[:1]
+	}
+	return list
 }
 
 // tableName is the name of the route configuration of a server at a port; empty if the server does not take requests. Ingresses count as

@@ -32,8 +32,7 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	c.Extensions = extension.Selecting(q.tables, r, p.Namespace, labels)
 	if !c.Selectors.Empty() || c.Ingress {
 		c.Unprivileged, c.OnDemand = p.Unprivileged, q.onDemand(r, p, c)
-		c.Targets = intern.Keep(served.Targets, func(t proxy.PortTarget) bool { return t.Port != t.Target })
-		c.Datagrams = served.Datagrams
+		c.Targets, c.Datagrams = served.Targets, served.Datagrams
 	}
 	c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, labels, served.Place)
 	return c

@@ -293,18 +293,22 @@ func TestSamePorts(t *testing.T) {
 	}
 }
 
-// TestTargetsOfTwoServices: of two Services with the same port, gateways listen at the target port of the older one.
+// TestTargetsOfTwoServices: behind two Services with the same port, gateways listen at the target ports of both. A port that keeps its number is a
+// target only if the other Service translates it.
 func TestTargetsOfTwoServices(t *testing.T) {
-	old, young := selecting(kube.ServicePort{Number: 80, Target: 9090}), selecting(kube.ServicePort{Number: 80, Target: 8080})
-	old.Created, young.Created = 1, 2
-	w := meshtest.New(t)
-	w.Observe(values{
-		in("west", kube.KindService, "a"): young, in("west", kube.KindService, "b"): old,
-		in("west", kube.KindPod, "p"): &kube.Pod{Address: "10.10.0.1", Labels: appA},
-	})
-	d, _ := w.Queries.Services.Workload.Get(w.Graph.Naive(), service.Workload{Cluster: "west", Namespace: "shop", Name: "p"})
-	if got, want := fmt.Sprint(d.Targets.Items()), "[{80 9090}]"; got != want {
-		t.Errorf("targets %s, want %s", got, want)
+	for target, want := range map[uint32]string{9090: "[{80 8080} {80 9090}]", 8080: "[{80 8080}]", 80: "[{80 80} {80 8080}]"} {
+		first := selecting(kube.ServicePort{Number: 80, Target: 8080})
+		first.Ports = append(first.Ports, kube.ServicePort{Number: 81, Target: 81})
+		w := meshtest.New(t)
+		w.Observe(values{
+			in("west", kube.KindService, "a"): first,
+			in("west", kube.KindService, "b"): selecting(kube.ServicePort{Number: 80, Target: target}),
+			in("west", kube.KindPod, "p"):     &kube.Pod{Address: "10.10.0.1", Labels: appA},
+		})
+		d, _ := w.Queries.Services.Workload.Get(w.Graph.Naive(), service.Workload{Cluster: "west", Namespace: "shop", Name: "p"})
+		if got := fmt.Sprint(d.Targets.Items()); got != want {
+			t.Errorf("target %d: %s, want %s", target, got, want)
+		}
 	}
 }
 

@@ -31,9 +31,10 @@ type Workload struct {
 type WorkloadDescription struct {
 	// Ports are the ports that the workload serves, sorted by number. Each belongs to the oldest service that has it.
 	Ports intern.List[proxy.InboundPort]
-	// Targets are the ports of the workload for the ports of its services, sorted. Of services with the same port the oldest one counts.
+	// Targets are the ports of the workload for the ports of its services, sorted. Services may have several for one port. A port that has no other
+	// target than itself is left out.
 	Targets intern.List[proxy.PortTarget]
-	// Datagrams are the same for the UDP ports of its services, if gateways take HTTP/3.
+	// Datagrams are the ports for the UDP ports of its services, if gateways take HTTP/3. Of services with the same port the oldest one counts.
 	Datagrams intern.List[proxy.PortTarget]
 	// Own are the addresses of the pod, with the ports of headless Services at which others have a listener for the pod.
 	Own intern.List[netip.AddrPort]
@@ -100,40 +101,42 @@ func (q *Queries) ports(r *query.Reader, hits []instance) intern.List[proxy.Inbo
 	return intern.Of(list...)
 }
 
-// targets returns the ports of the workload for the ports of its services: the ports for connections, of services that do not keep their port
-// numbers, and if gateways take HTTP/3 the UDP ports of all services. The oldest service comes first in hits.
+// targets returns the ports of the workload for the ports of its services: the ports for connections, and the UDP ports if gateways take HTTP/3.
+// The first service in hits is the oldest; for a UDP port of several services it decides.
 func (q *Queries) targets(r *query.Reader, hits []instance) (connections, datagrams intern.List[proxy.PortTarget]) {
-	tcp, udp := map[uint32]uint32{}, map[uint32]uint32{}
+	var tcp, udp []proxy.PortTarget
 	for _, h := range hits {
 		spec, ok := q.tables.Services.Get(r, h.object)
-		if !ok || spec.SamePorts && !q.tables.QUIC() {
+		if !ok {
 			continue
 		}
 		for _, p := range spec.Ports {
-			to, into := h.port(p), tcp
-			if p.Protocol == mesh.UDP {
-				into = udp
-			}
+			to := proxy.PortTarget{Port: p.Number, Target: h.port(p)}
 			if spec.SamePorts {
-				to = p.Number
+				to.Target = p.Number
 			}
-			if to != 0 && into[p.Number] == 0 && (p.Protocol == mesh.UDP || !spec.SamePorts) {
-				into[p.Number] = to
+			has := func(t proxy.PortTarget) bool { return t.Port == p.Number }
+			switch {
+			case to.Target == 0:
+			case p.Protocol != mesh.UDP:
+				tcp = append(tcp, to)
+			case q.tables.QUIC() && !slices.ContainsFunc(udp, has):
+				udp = append(udp, to)
 			}
 		}
 	}
-	if connections = sortedTargets(tcp); q.tables.QUIC() {
-		datagrams = sortedTargets(udp)
-	}
-	return connections, datagrams
+	return sortedTargets(tcp, true), sortedTargets(udp, false)
 }
 
-func sortedTargets(targets map[uint32]uint32) intern.List[proxy.PortTarget] {
-	list := make([]proxy.PortTarget, 0, len(targets))
-	for _, port := range slices.Sorted(maps.Keys(targets)) {
-		list = append(list, proxy.PortTarget{Port: port, Target: targets[port]})
-	}
-	return intern.Of(list...)
+// sortedTargets sorts targets, each once. If translated is true, there are none for a port that has no other target than itself.
+func sortedTargets(list []proxy.PortTarget, translated bool) intern.List[proxy.PortTarget] {
+	slices.SortFunc(list, func(a, b proxy.PortTarget) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Target, b.Target))
+	})
+	list = slices.Compact(list)
+	return intern.Keep(intern.Of(list...), func(t proxy.PortTarget) bool {
+		return !translated || slices.ContainsFunc(list, func(o proxy.PortTarget) bool { return o.Port == t.Port && o.Target != o.Port })
+	})
 }
 
 // inlineInstances appends the services that list an endpoint at the address.
