@@ -210,17 +210,6 @@ func TestDocker(t *testing.T) {
 		}
 	}
 	a := newMaterial(t, "a", tomorrow())
-	for _, usage := range [][]x509.ExtKeyUsage{nil, {x509.ExtKeyUsageClientAuth}} {
-		m := namelessMaterial(t, usage...)
-		nameless, _ := Parse(bytesOf(map[string]string{"tls.crt": m.cert, "tls.key": m.key}))
-		want := map[bool]string{true: a.cert, false: m.cert}[usage == nil] // clients need no names
-		if chain, _, _ := nameless.Or(last).Pair(); string(chain) != want {
-			t.Errorf("a certificate without names, with the usage %v, after one with names: it is\n%s", usage, chain)
-		}
-		if chain, _, _ := nameless.Or(older).Pair(); string(chain) != m.cert {
-			t.Errorf("an expired certificate stays in the place of one without names, with the usage %v", usage)
-		}
-	}
 	removed, _ := Parse(bytesOf(map[string]string{"ca.crt": a.cert}))
 	if _, ok := removed.Or(s).Docker(); ok {
 		t.Error("credentials that were removed are kept")
