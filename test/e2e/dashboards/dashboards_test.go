@@ -106,7 +106,7 @@ func show(a answer) string {
 	return text.String()
 }
 
-// ask builds test/prometheus, unless PROMETHEUS_QUERIES names it, and runs it.
+// ask runs test/prometheus.
 func ask(t *testing.T, in input) (answers []answer) {
 	t.Helper()
 	text, err := json.Marshal(in)

@@ -249,7 +249,7 @@ func (b *bed) agent(app, namespace, version, ip string) *testbed.Agent {
 	return a
 }
 
-// round sends 15 requests with the answer 200 and 3 with 500, 6 calls over gRPC of which 3 have the status NOT_FOUND (5), 3 requests to the
+// round sends 15 requests with the answer 200 and 3 with 500, 3 calls over gRPC with OK and 3 with NOT_FOUND (5), 3 requests to the
 // service without endpoints, 3 to the service outside, 3 to the server without a proxy and certificate, and 3 connections over TCP.
 func (b *bed) round() {
 	b.Helper()
