@@ -193,14 +193,20 @@ func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, 
 		group.Add(run.HTTP("status", page, status.Handler(parts), statusTimeout, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
-		patches.await(ctx, follower)
+		if !patches.await(ctx, follower) {
+			return errEnvoyEnded
+		}
 		if err := supervisor.Run(ctx); err != nil {
 			return err
 		}
 		return errEnvoyEnded
 	}})
 	group.Add(run.Actor{Name: "memory", Run: func(ctx context.Context) error { return run.FreeAfter(ctx, supervisor.Ready(), settled) }})
-	group.Add(signals(h.Stop, supervisor.End, log))
+	group.Add(signals(h.Stop, func() {
+		if !p.abandon() {
+			supervisor.End()
+		}
+	}, log))
 	if settings != nil {
 		group.Add(run.Actor{Name: "settings", Run: func(ctx context.Context) error { return settings.run(ctx, h.Reload) }})
 	}

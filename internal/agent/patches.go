@@ -63,17 +63,22 @@ func (t *patching) apply(ctx context.Context, patch *bootstrapv3.Bootstrap) erro
 	return nil
 }
 
-// await waits until the patches are known, or for as long as Envoy may wait.
-func (t *patching) await(ctx context.Context, f *patched.Follower) {
-	defer t.proxy.begin()
-	if f == nil {
-		return
+// await waits until the patches are known, or for as long as Envoy may wait. It returns false, at once, if the agent is asked to end before: then
+// Envoy is not to be started.
+func (t *patching) await(ctx context.Context, f *patched.Follower) (start bool) {
+	if f != nil {
+		t.wait(ctx, f)
 	}
+	return t.proxy.begin()
+}
+
+func (t *patching) wait(ctx context.Context, f *patched.Follower) {
 	limit := time.NewTimer(patchesWithin)
 	defer limit.Stop()
 	select {
 	case <-f.Known():
 	case <-ctx.Done():
+	case <-t.proxy.abandoned:
 	case <-limit.C:
 		t.log.Warn("the control plane does not say what EnvoyFilters add to the bootstrap; Envoy is started with the stored answer, if there is one", "after", patchesWithin)
 		if err := f.Restore(ctx); err != nil && ctx.Err() == nil {
@@ -94,20 +99,44 @@ func (p *proxy) setPatch(patch *bootstrapv3.Bootstrap, first revision) (started 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.patch = patch
-	select {
-	case <-p.begun:
+	if isClosed(p.begun) {
 		return true
-	default:
-		p.revisions[firstRevision] = first
-		return false
 	}
+	p.revisions[firstRevision] = first
+	return false
 }
 
-// begin notes that the first revision is final. It is called once.
-func (p *proxy) begin() {
+// begin notes that the first revision is final. It is called once, and returns false if the start was abandoned before.
+func (p *proxy) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if isClosed(p.abandoned) {
+		return false
+	}
 	close(p.begun)
+	return true
+}
+
+// abandon makes begin return false, and ends the wait before it. It returns false if begin has returned true before.
+func (p *proxy) abandon() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if isClosed(p.begun) {
+		return false
+	}
+	if !isClosed(p.abandoned) {
+		close(p.abandoned)
+	}
+	return true
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // first returns the first revision.

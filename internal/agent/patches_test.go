@@ -78,7 +78,9 @@ func TestPatchAfterStart(t *testing.T) {
 	if err := p.apply(t.Context(), flushes(7)); err != nil {
 		t.Fatal(err)
 	}
-	p.await(t.Context(), nil)
+	if !p.await(t.Context(), nil) || p.proxy.abandon() {
+		t.Error("Envoy is not started, or its start can be abandoned when it has begun")
+	}
 	for _, patch := range []*bootstrapv3.Bootstrap{flushes(7), flushes(8), flushes(8)} {
 		if err := p.apply(t.Context(), patch); err != nil {
 			t.Fatal(err)
@@ -97,6 +99,7 @@ func TestPatchesWithin(t *testing.T) {
 		store := lastgood.Open(filepath.Join(t.TempDir(), "kept"), p.config.Node.GetId(), p.log)
 		silent := func() (*grpc.ClientConn, error) { return nil, context.DeadlineExceeded }
 		restored := 0
+		p.proxy.abandoned = make(chan struct{}) // of this bubble
 		f := patched.New(silent, p.config.Node, "sidecar", store, func(context.Context, *bootstrapv3.Bootstrap) error {
 			restored++
 			return nil
@@ -105,13 +108,33 @@ func TestPatchesWithin(t *testing.T) {
 		ran := make(chan error)
 		go func() { ran <- f.Run(ctx) }()
 		begin := time.Now()
-		p.await(ctx, f)
-		if took := time.Since(begin); took != patchesWithin || restored != 0 {
-			t.Errorf("the start waited for %v, and %d patches were restored", took, restored)
+		if start, took := p.await(ctx, f), time.Since(begin); !start || took != patchesWithin || restored != 0 {
+			t.Errorf("the start is %t after %v, and %d patches were restored", start, took, restored)
 		}
 		cancel()
 		if err := <-ran; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestStopWithinPatches: an agent that is asked to end while it waits for patches does not wait any longer, and does not start Envoy. A second
+// request changes nothing.
+func TestStopWithinPatches(t *testing.T) {
+	p := patchable(t)
+	synctest.Test(t, func(t *testing.T) {
+		store := lastgood.Open(filepath.Join(t.TempDir(), "kept"), p.config.Node.GetId(), p.log)
+		silent := func() (*grpc.ClientConn, error) { return nil, context.DeadlineExceeded }
+		f := patched.New(silent, p.config.Node, "sidecar", store, func(context.Context, *bootstrapv3.Bootstrap) error { return nil }, p.log)
+		p.proxy.abandoned = make(chan struct{}) // of this bubble
+		begin, asked := time.Now(), 3*time.Second
+		time.AfterFunc(asked, func() {
+			if !p.proxy.abandon() || !p.proxy.abandon() {
+				t.Error("the start is not abandoned")
+			}
+		})
+		if start, took := p.await(t.Context(), f), time.Since(begin); start || took != asked {
+			t.Errorf("the start is %t, after %v", start, took)
 		}
 	})
 }

@@ -42,6 +42,8 @@ type proxy struct {
 
 	// begun is closed when the first revision is final.
 	begun chan struct{}
+	// abandoned is closed when the agent is asked to end before that.
+	abandoned chan struct{}
 
 	mu sync.Mutex
 	// patch is what EnvoyFilters add to the bootstrap; nil for nothing.
@@ -75,7 +77,7 @@ func newProxy(s *config.Settings, c boot.Config, binary string, h Host, log *slo
 	p := &proxy{
 		Admin: envoy.NewAdmin(loopback(c), boot.HealthPrefix, boot.MetricsPrefix),
 		dir:   s.Proxy.GetConfigPath(), binary: binary, host: h, hot: s.HotRestart, parentShutdown: s.ParentShutdown, discovery: s.Proxy.GetDiscoveryAddress(), log: log,
-		revisions: map[int]revision{}, launched: map[int]launched{}, begun: make(chan struct{}),
+		revisions: map[int]revision{}, launched: map[int]launched{}, begun: make(chan struct{}), abandoned: make(chan struct{}),
 	}
 	p.Gateway = s.Role != config.Sidecar
 	first, err := p.revision(s, c)

@@ -35,7 +35,7 @@ var suites = map[string][]step{
 	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", withoutArch, "-short"),
 		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
 		commands},
-	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, vetDubbo, arch,
+	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, vetDubbo, vetQueries, arch,
 		tests("unit", "unit tests with the race detector, with fewer random histories", "", withoutArch, "-race", "-short", "-timeout=20m"),
 		tests("full", "unit tests of random histories and large meshes, in full", "", longer, "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
@@ -61,6 +61,7 @@ var (
 	vetKit     = command("vet-kit", "go vet, module test/kit", "test/kit", "go", "vet", "./...")
 	vetNodes   = command("vet-node", "go vet, module test/podrunner", "test/podrunner", "go", "vet", "./...")
 	vetDubbo   = command("vet-dubbo", "go vet, module test/dubbo", "test/dubbo", "go", "vet", "./...")
+	vetQueries = command("vet-prom", "go vet, module test/prometheus", "test/prometheus", "go", "vet", "./...")
 	vetPackage = command("vet-package", "go vet, module packaging", "packaging", "go", "vet", "./...")
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
 	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))

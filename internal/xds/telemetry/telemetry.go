@@ -124,12 +124,14 @@ func (s Settings) Apply(list ...*listenerv3.Listener) {
 	}
 }
 
+// apply changes a filter chain. Filters are replaced and not changed, because several chains of a listener may have the same one.
 func (s Settings) apply(c *listenerv3.FilterChain) {
 	stats, secure := s.stats, envoy.IsMeshTLS(c.TransportSocket)
 	if secure {
 		stats = s.secureStats
 	}
-	for _, f := range c.Filters {
+	c.Filters = slices.Clone(c.Filters)
+	for i, f := range c.Filters {
 		m, err := f.GetTypedConfig().UnmarshalNew()
 		if err != nil {
 			continue // the validation of the encoded resource reports it
@@ -149,7 +151,7 @@ func (s Settings) apply(c *listenerv3.FilterChain) {
 		default:
 			continue
 		}
-		f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: envoy.Pack(m)}
+		c.Filters[i] = &listenerv3.Filter{Name: f.GetName(), ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: envoy.Pack(m)}}
 	}
 	if secure && s.peer != nil {
 		c.Filters = append([]*listenerv3.Filter{s.peer}, c.Filters...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pilotmesh/pilot/test/testbed"
@@ -79,6 +80,23 @@ func TestPatchThatEnvoyRefuses(t *testing.T) {
 	b.reported("proxy-rejected", "nothing")
 	if page, err := a.Admin(t.Context(), "/config_dump"); err != nil || strings.Contains(page, `"stats_flush_interval": "7s"`) {
 		t.Errorf("Envoy is patched, or %v", err)
+	}
+}
+
+// TestStopBeforePatches: an agent that waits for patches of a control plane that does not run ends at once when it is asked to, and has not started
+// Envoy.
+func TestStopBeforePatches(t *testing.T) {
+	b := newBed(t)
+	o := options()
+	o.Env = []string{"BOOTSTRAP_XDS_AGENT=true"}
+	a := b.agent(o, testbed.Node{})
+	b.says(a, "starting the agent of a proxy")
+	if err := a.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	b.ends(a, 0)
+	if pids, err := a.EnvoyPIDs(); err != nil || len(pids) > 0 {
+		t.Errorf("the agent has started the Envoys %v; %v", pids, err)
 	}
 }
 
