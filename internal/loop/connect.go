@@ -45,8 +45,13 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 	if p.Group != "" {
 		p.Connected = time.Now().UTC()
 	}
-	if p.SplitRoutes && takesHosts(node) {
+	split := p.SplitRoutes && takesHosts(node)
+	if split {
 		s.SplitRoutes()
+	}
+	had, lists := s.HasCluster(envoy.DemandCluster)
+	if p.HostsOnDemand = p.HostsOnDemand && split && s.Variant() == protocol.Delta && (had || !lists); p.HostsOnDemand {
+		s.DemandHosts()
 	}
 	has, known := s.HasCluster(envoy.OnDemandCluster)
 	p.OnDemand = onDemand(p.OnDemand, node.GetUserAgentName(), s.Variant(), has, known)

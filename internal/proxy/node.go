@@ -109,7 +109,7 @@ func checkSizes(n Node) error {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand, bootstrap string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand, demand, bootstrap string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -117,7 +117,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand}, {bootstrapKey, &bootstrap},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand}, {demandKey, &demand}, {bootstrapKey, &bootstrap},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -144,6 +144,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err
 	}
+	p.HostsOnDemand = p.Role == Sidecar && p.SplitRoutes && isTrue(demand) && p.Envoy >= demandFirst && p.Envoy <= demandLast
 	if p.Role == Router {
 		if p.OnDemand, err = parseOnDemand(onDemand, p.Envoy); err != nil {
 			return err

@@ -32,6 +32,15 @@ const (
 	onDemandLast  = 40
 )
 
+// demandKey is the name of the choice of sidecars in the metadata of a node: "true" if they ask for the hosts that their workload uses.
+const demandKey = "ON_DEMAND_HOSTS"
+
+// The minor versions of Envoy 1 with which hosts on demand were measured. Others get all hosts.
+const (
+	demandFirst = 40
+	demandLast  = 40
+)
+
 // parseOnDemand reads the choice of a gateway with an Envoy of a minor version.
 func parseOnDemand(text string, envoy uint32) (OnDemand, error) {
 	known := envoy >= onDemandFirst && envoy <= onDemandLast

@@ -2,6 +2,24 @@ package proxy
 
 import "testing"
 
+// TestHostsOnDemand: a sidecar asks for hosts if it says so, and if its Envoy was measured. It needs virtual hosts as resources of their own.
+func TestHostsOnDemand(t *testing.T) {
+	for _, c := range []struct {
+		role, metadata string
+		envoy          uint32
+		want           bool
+	}{
+		{"sidecar", `{"ON_DEMAND_HOSTS": "true"}`, 40, true}, {"sidecar", `{}`, 40, false}, {"sidecar", `{"ON_DEMAND_HOSTS": "false"}`, 40, false},
+		{"sidecar", `{"ON_DEMAND_HOSTS": "true", "VHDS": "false"}`, 40, false}, {"sidecar", `{"ON_DEMAND_HOSTS": "true"}`, 39, false},
+		{"sidecar", `{"ON_DEMAND_HOSTS": "true"}`, 41, false}, {"sidecar", `{"ON_DEMAND_HOSTS": "true"}`, 0, false}, {"router", `{"ON_DEMAND_HOSTS": "true"}`, 40, false},
+	} {
+		p, err := Parse(Node{ID: c.role + "~10.1.1.1~a.b~b.svc.cluster.local", Envoy: c.envoy, Metadata: metadata(t, c.metadata)})
+		if err != nil || p.HostsOnDemand != c.want {
+			t.Errorf("%+v: %t, %v", c, p.HostsOnDemand, err)
+		}
+	}
+}
+
 // The choice is the node's. Without one it follows from the number of hosts, for versions of Envoy that were measured. No Envoy gets certificates on demand
 // that would refuse the listener.
 func TestOnDemand(t *testing.T) {

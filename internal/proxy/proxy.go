@@ -114,6 +114,8 @@ type Proxy struct {
 	Unprivileged bool
 	// OnDemand says whether a gateway gets certificates when clients ask for them.
 	OnDemand OnDemand
+	// HostsOnDemand is true if the Envoy of a sidecar asks for the virtual hosts that its workload uses.
+	HostsOnDemand bool
 	// Topology describes the proxies in front of a gateway, if it has settings of its own.
 	Topology Topology
 	// Connections are the settings for connections of a gateway, one item; empty if it has none of its own.
@@ -139,7 +141,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Networks == o.Networks && p.Topology == o.Topology && p.Connections == o.Connections && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.BootstrapOf == o.BootstrapOf && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.BootstrapOf == o.BootstrapOf && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.HostsOnDemand == o.HostsOnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
 
 // InboundPort is a port where a workload serves.
@@ -229,6 +231,8 @@ type Class struct {
 	Unprivileged bool
 	// OnDemand is true if a router gets the certificates of its hosts when clients ask for them; see package view/gateway.
 	OnDemand bool
+	// HostsOnDemand is true if a sidecar gets the virtual hosts and clusters of HTTP hosts when its workload uses them.
+	HostsOnDemand bool
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
 	// Cluster is the cluster of the proxy. It is empty if no service that the proxy sees has other addresses in another cluster.
@@ -257,7 +261,7 @@ type Class struct {
 // Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
 func (c Class) Hash() omap.Hash {
 	var h hashed
-	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names, c.Unprivileged, c.Ingress, c.OnDemand)
+	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names, c.Unprivileged, c.Ingress, c.OnDemand, c.HostsOnDemand)
 	h.number(int64(c.Mode))
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))

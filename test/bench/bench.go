@@ -56,6 +56,7 @@ func experiments() []experiment {
 		{"virtualservice-10k", "a weight of a VirtualService changes, 10,000 services, 20 streams", (*bench).routesLarge},
 		{"virtualhost-1k", "the same, a service added and one removed, for clients with virtual hosts as resources, 1,000 services, 500 streams", (*bench).hostsSmall},
 		{"virtualhost-10k", "a weight of a VirtualService changes, for such clients, 10,000 services, 20 streams", (*bench).hostsLarge},
+		{"demand-10k", "the memory of a real Envoy with 10,000 services, with and without hosts on demand", demanded},
 		{"virtualhost-reconnect-1k", "500 such clients come back to a restarted server, 1,000 services", reconnectHosts},
 		{"gateway-1k", "a route, another host, another Gateway, and a certificate renewed, 1,000 TLS hosts on 50 replicas of a gateway; and the same without certificates on demand", gateways},
 		{"fleet-10k", "10,000 proxies in 100 classes, each with a connection, 2,000 services: connect, an edit, a restart", fleets},

@@ -115,6 +115,13 @@ func serviceFigures() []figure {
 		watched("three-envoys/p50", "ms", 0),
 		atMost(50, "three-envoys/p99", "ms", 0),
 		watched("three-envoys/max", "ms", 0),
+
+		watched("demand-10k/all-idle", "MB", 0),
+		watched("demand-10k/all-used", "MB", 0),
+		watched("demand-10k/all-first", "ms", 0),
+		watched("demand-10k/demand-idle", "MB", 0),
+		watched("demand-10k/demand-used", "MB", 0),
+		watched("demand-10k/demand-first", "ms", 0),
 	}
 }
 

@@ -54,7 +54,7 @@ const (
 	// Wait starts a timer of length For that the shell answers with Event.Waited. Only one Wait runs at a time.
 	Wait
 	// Want says that the client subscribed to Names of Type and unsubscribed from Dropped. The shell answers with
-	// Event.Answers, now and whenever an answer changes.
+	// Event.Answers, now and whenever an answer changes. Text is a trouble with what the client asks for; empty if there is none.
 	Want
 	// Health says that the agent of the client reports the health of its application. Healthy is that health, and Text says why it is not healthy.
 	Health

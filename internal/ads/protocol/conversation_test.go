@@ -16,6 +16,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -38,18 +39,22 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	passed 300ms                         time passes; a Wait of the core that ends in this time ends
 //	status CDS                           what the client has not acknowledged or has rejected, and whether it had all when it connected
 //	new                                  another stream, on the same server
+//	first a,b                            the clusters that a client with hosts on demand has before it asks for a host
 //
 // A request carries the nonce given, none by default. The first one of a stream carries a node unless it says nonode.
 // What the core did: "< CDS 1c r1: a=1 -b" is a response (nonce, revision or version, contents, removals; "of 2"
 // if a part of it is left out for size), "! …" is any other action.
 
 type conversation struct {
-	variant  Variant
-	shared   *Shared
-	core     *Core
-	world    *world
-	state    *resource.State
-	split    bool
+	variant Variant
+	shared  *Shared
+	core    *Core
+	world   *world
+	state   *resource.State
+	split   bool
+	// demand is set for a client with hosts on demand, and first the clusters that it has at first.
+	demand   bool
+	first    names
 	nodeGo   bool // the node was sent
 	connects int
 	nonces   [resource.VirtualHost + 1]string
@@ -124,7 +129,8 @@ func play(text string) (string, error) {
 
 func newConversation(head string, out *strings.Builder) *conversation {
 	c := &conversation{shared: NewShared("test"), world: newWorld(), clock: time.Unix(1, 0), out: out}
-	c.split = strings.HasPrefix(head, "split")
+	c.demand = strings.HasPrefix(head, "demand")
+	c.split = c.demand || strings.HasPrefix(head, "split")
 	if c.split || strings.HasPrefix(head, "delta") {
 		c.variant = Delta
 	}
@@ -137,6 +143,9 @@ func (c *conversation) fresh() {
 	if c.split {
 		c.core.SplitRoutes()
 	}
+	if c.demand {
+		c.core.DemandHosts()
+	}
 	c.alarm = time.Time{}
 	c.nonces, c.names = [resource.VirtualHost + 1]string{}, [resource.VirtualHost + 1]string{}
 }
@@ -146,6 +155,8 @@ func (c *conversation) command(line string) error {
 	switch word {
 	case "state":
 		return c.publish(rest)
+	case "first": // the clusters that a client with hosts on demand has at first
+		c.first = nameset.Of(list(rest))
 	case "again": // the same state under another revision, as a commit elsewhere makes it
 		s := *c.state
 		s.Revision++
@@ -210,6 +221,7 @@ func (c *conversation) publish(text string) error {
 		return err
 	}
 	c.state = c.world.state(rev)
+	c.state.First = c.first
 	c.step(Event{State: c.state})
 	return nil
 }
@@ -220,7 +232,7 @@ func (c *conversation) showStatus(short string) error {
 	switch {
 	case err != nil:
 		return err
-	case t.PerProxy():
+	case t.PerProxy() || t == resource.VirtualHost:
 		c.wanted(t)
 	default:
 		c.status(c.core.Status()[t])
@@ -303,6 +315,10 @@ func (c *conversation) request(url, text string) error {
 func (c *conversation) version(url, name, mark string) string {
 	t, _ := resource.ParseType(url)
 	switch {
+	case c.demand && t == resource.VirtualHost:
+		return demanded(name, mark).Version()
+	case c.demand && t == resource.Route && resource.OnDemandRoute(name):
+		return c.world.resource(t, name).DemandHead().Version()
 	case t == resource.VirtualHost:
 		return c.world.hostVersion(name, mark)
 	case c.split && t == resource.Route && mark == "now":
@@ -337,12 +353,20 @@ func (c *conversation) answer(text string) error {
 		name, mark, ok := strings.Cut(f, "=")
 		a := Answer{Type: t, Name: strings.TrimPrefix(name, "-")}
 		if ok {
-			a.Resource = resource.New(t, name, message(t, name, mark))
+			if a.Resource = demanded(name, mark); t != resource.VirtualHost {
+				a.Resource = resource.New(t, name, message(t, name, mark))
+			}
 		}
 		answers = append(answers, a)
 	}
 	c.step(Event{Answers: answers})
 	return nil
+}
+
+// demanded is a virtual host on demand.
+func demanded(name, mark string) *resource.Resource {
+	route, authority, _ := strings.Cut(name, "/")
+	return newTestPiece("piece", mark).Demanded(route, authority)
 }
 
 // wanted shows the status of a type that is answered per proxy.

@@ -3,8 +3,10 @@ package protocol
 import (
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/hold"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/memo"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -31,10 +33,10 @@ type Draining = request.Draining
 // while several streams have the same position. It is safe for concurrent use.
 type Shared struct {
 	controlPlane  string
-	subscriptions *subscriptions
+	subscriptions *subscribe.Shared
 	moves         *memo.Memo[moveKey, *transition]
 	pinned        *memo.Memo[pinnedKey, *resource.State]
-	pending       *memo.Memo[pendingKey, *pending]
+	pending       *memo.Memo[hold.Key, *hold.Pending]
 	resumed       *memo.Memo[resumeKey, resumption]
 	hidden        *memo.Memo[hiddenKey, *resource.State]
 }
@@ -43,10 +45,10 @@ type Shared struct {
 func NewShared(controlPlane string) *Shared {
 	return &Shared{
 		controlPlane:  controlPlane,
-		subscriptions: newSubscriptions(),
+		subscriptions: subscribe.New(),
 		moves:         memo.New[moveKey, *transition](512),
 		pinned:        memo.New[pinnedKey, *resource.State](256),
-		pending:       memo.New[pendingKey, *pending](256),
+		pending:       memo.New[hold.Key, *hold.Pending](256),
 		resumed:       memo.New[resumeKey, resumption](256),
 		hidden:        memo.New[hiddenKey, *resource.State](256),
 	}
@@ -55,7 +57,7 @@ func NewShared(controlPlane string) *Shared {
 // Forget drops results that no stream has used since the call before the last one. The caller must call it about every
 // second, because results keep old states in memory.
 func (s *Shared) Forget() {
-	s.subscriptions.forget()
+	s.subscriptions.Forget()
 	s.moves.Forget()
 	s.pinned.Forget()
 	s.pending.Forget()
@@ -83,6 +85,7 @@ type Core struct {
 
 	cursors [resource.Types]cursor
 	split   split
+	demand  demand
 	// wants holds the types that are answered per proxy; nil until the client asks for one of them.
 	wants *wants
 	// lastNonce is the number of the last response of any type; 0 before the first one.
@@ -114,7 +117,7 @@ type clusterBound struct {
 	// edsRequested is when the client first asked for assignments, in Unix nanoseconds; 0 before that.
 	edsRequested int64
 	// pending is the last result of pendingAt; nil if all clusters are acknowledged.
-	pending *pending
+	pending *hold.Pending
 }
 
 // linger is the state of a short delay after a client reconnects with initial_resource_versions. Requests that are
@@ -155,6 +158,7 @@ func (c *Core) Step(e Event, out []Action) []Action {
 		c.timer.running, c.timer.fired = false, c.timer.now
 	case e.Answers != nil:
 		c.wants.addAnswers(e.Answers)
+		c.demandClusters(e.Answers)
 	}
 	if c.closed {
 		return out
@@ -179,6 +183,7 @@ func (c *Core) publish(s *resource.State) {
 	}
 	c.published = point{state: s, seq: c.published.seq + 1}
 	c.updateView()
+	c.widenClusters()
 	if !initial {
 		return
 	}

@@ -3,9 +3,13 @@ package protocol
 import (
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
+
+// names is a set of names.
+type names = subscribe.Names
 
 // point is a state together with its place in the order in which the stream learned of states. The order number is
 // needed because content may return to an earlier value: the state alone does not say whether it is older or newer.
@@ -33,7 +37,7 @@ type position struct {
 	// contentSum is the sum over the resources that the client has under the subscription contentSumOf. It is used for
 	// the State-of-the-World version and is valid only while contentSumOf is the present subscription.
 	contentSum   omap.Hash
-	contentSumOf *subscription
+	contentSumOf *subscribe.Subscription
 }
 
 // forcedSet lists what a response must contain because the client asked for it, even if the client should already have
@@ -70,7 +74,7 @@ func (o *openRequest) unanswered() bool { return o.initial || o.all || o.names.L
 // cursor is the progress of a stream in one type.
 type cursor struct {
 	// sub is nil until the client asks for the type.
-	sub *subscription
+	sub *subscribe.Subscription
 	// namesDigest is the digest of the last list of names. It is used by State-of-the-World only.
 	namesDigest omap.Hash
 	// namesGiven is set once the client has named resources. From then on an empty list is no wildcard any more.

@@ -4,14 +4,15 @@ import (
 	"math"
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/hold"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// maxStages bounds what the core remembers of one type. If more moves are unacknowledged, two of them are merged.
-const maxStages = 4
+// maxStages bounds what the core remembers of one type.
+const maxStages = hold.MaxStages
 
 // anyNonce is larger than every nonce.
 const anyNonce = math.MaxUint64
@@ -231,7 +232,7 @@ func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added
 			}
 		}
 		for n := range s.sent.All() { // The client may have any content that merged stages have sent.
-			if !cur.sub.has(string(n)) {
+			if !cur.sub.Has(string(n)) {
 				continue
 			}
 			puts = append(puts, omap.Put(n, omap.Unit{}))

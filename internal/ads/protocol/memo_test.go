@@ -14,7 +14,7 @@ func TestSharedForgetsStates(t *testing.T) {
 	}
 	c.shared.Forget()
 	c.shared.Forget()
-	if n := c.shared.moves.Len() + c.shared.pinned.Len() + c.shared.subscriptions.changes.Len(); n != 0 {
+	if n := c.shared.moves.Len() + c.shared.pinned.Len() + c.shared.subscriptions.Len(); n != 0 {
 		t.Errorf("%d results are kept", n)
 	}
 }

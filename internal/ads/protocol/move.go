@@ -11,6 +11,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -34,7 +35,7 @@ type move struct {
 	variant  Variant
 	typ      resource.Type
 	from, to *resource.State
-	sub      *subscription
+	sub      *subscribe.Subscription
 	// removals are the delayed removals before the move. sendRemovals is set if the move sends them.
 	removals     resources
 	sendRemovals bool
@@ -58,6 +59,8 @@ type move struct {
 	// split is set if route configurations are sent in the split form. strays are virtual hosts to remove with the others of theirs.
 	split  bool
 	strays names
+	// onDemand is set if the client gets virtual hosts of the route configurations of ports on demand.
+	onDemand bool
 }
 
 // moveKey identifies the transition of a move. It leaves out contentSum, which follows from the other fields.
@@ -67,10 +70,10 @@ type moveKey struct {
 	sendRemovals, all, mustRespond bool
 	emptyIfMissing                 bool
 	from, to                       *resource.State
-	sub                            *subscription
+	sub                            *subscribe.Subscription
 	removals, forced, pins         omap.Hash
 	clustersFrom, clustersTo       *resource.State
-	split                          bool
+	split, onDemand                bool
 	strays                         omap.Hash
 }
 
@@ -78,7 +81,7 @@ func (m *move) key() moveKey {
 	k := moveKey{
 		variant: m.variant, typ: m.typ, sendRemovals: m.sendRemovals, all: m.all, mustRespond: m.mustRespond,
 		emptyIfMissing: m.emptyIfMissing, from: m.from, to: m.to, sub: m.sub, removals: m.removals.Hash(), forced: m.forced.Hash(),
-		clustersFrom: m.clustersFrom, clustersTo: m.clustersTo, split: m.split, strays: m.strays.Hash(),
+		clustersFrom: m.clustersFrom, clustersTo: m.clustersTo, split: m.split, onDemand: m.onDemand, strays: m.strays.Hash(),
 	}
 	if m.pins != nil {
 		k.pins = m.pins.Hash()
@@ -115,7 +118,7 @@ func (m *move) transition(controlPlane string) *transition {
 	put = content.Merged(put, m.emptyAssignments())
 	if m.sendRemovals {
 		for n := range removals.All() {
-			if m.sub.has(string(n)) {
+			if m.sub.Has(string(n)) {
 				removed = append(removed, string(n))
 			}
 		}
@@ -126,7 +129,7 @@ func (m *move) transition(controlPlane string) *transition {
 	t := &transition{removals: removals}
 	w := writer{variant: m.variant, typ: m.typ, controlPlane: controlPlane}
 	switch {
-	case m.sub.whole:
+	case m.sub.Whole:
 		m.wholeTable(t, &w, len(put)+len(removed) > 0, removed)
 	case m.split:
 		w.version = revision(m.to)
@@ -180,7 +183,7 @@ func (m *move) difference() (put []*resource.Resource, removed []string, removal
 	for c := range resource.Diff(m.from.Layers(m.typ), m.to.Layers(m.typ)) {
 		y.step()
 		switch {
-		case !m.sub.has(c.Name):
+		case !m.sub.Has(c.Name):
 		case c.New != nil:
 			// The resource came back before its removal was sent, so the client still has it.
 			if had, ok := m.removals.Get(omap.Name(c.Name)); ok && had.ContentHash() == c.New.ContentHash() {
@@ -228,7 +231,7 @@ func (m *move) reassigned() (put []*resource.Resource) {
 			continue
 		}
 		name, ok := c.New.EDS()
-		if !ok || !m.sub.has(name) {
+		if !ok || !m.sub.Has(name) {
 			continue
 		}
 		if r, ok := m.to.Get(m.typ, name); ok {
@@ -249,7 +252,7 @@ func (m *move) emptyAssignments() (put []*resource.Resource) {
 	}
 	asked := m.forced
 	if m.mustRespond {
-		asked = m.sub.names
+		asked = m.sub.Names
 	}
 	for n := range asked.All() {
 		if _, ok := m.to.Get(m.typ, string(n)); !ok && n != "" { // An assignment must have a name.
@@ -267,7 +270,7 @@ func (m *move) list(removals resources) []*resource.Resource {
 	}
 	var delayed []*resource.Resource
 	for _, r := range removals.All() {
-		if hasContent(r) && m.sub.has(r.Name()) {
+		if hasContent(r) && m.sub.Has(r.Name()) {
 			delayed = append(delayed, r)
 		}
 	}
@@ -276,11 +279,11 @@ func (m *move) list(removals resources) []*resource.Resource {
 
 // visible yields the resources of the target state that the subscription covers.
 func (m *move) visible() iter.Seq[*resource.Resource] {
-	if m.sub.wildcard {
+	if m.sub.Wildcard {
 		return m.to.Layers(m.typ).All()
 	}
 	return func(yield func(*resource.Resource) bool) {
-		for n := range m.sub.names.All() {
+		for n := range m.sub.Names.All() {
 			if r, ok := m.to.Get(m.typ, string(n)); ok && !yield(r) {
 				return
 			}
@@ -296,7 +299,7 @@ func (m *move) sum() omap.Hash {
 	}
 	h := m.contentSum
 	for c := range resource.Diff(m.from.Layers(m.typ), m.to.Layers(m.typ)) {
-		if !m.sub.has(c.Name) {
+		if !m.sub.Has(c.Name) {
 			continue
 		}
 		if c.Old != nil {

@@ -221,12 +221,12 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 		return out
 	}
 	cur.rejections.Released, cur.rejections.Blocked = group, 0
-	if slices.ContainsFunc(group, func(k reject.Key) bool { return !cur.sub.has(k.Name) }) {
+	if slices.ContainsFunc(group, func(k reject.Key) bool { return !cur.sub.Has(k.Name) }) {
 		cur.rejections.LearnNothing() // What the client does not ask for is not sent, so no ACK is about it.
 	}
 	for _, k := range group {
 		// If the name was forced when it was rejected, two states need not differ in it. So it is forced again.
-		if k.Piece == "" && cur.sub.has(k.Name) && k.In(c.published.state) {
+		if k.Piece == "" && cur.sub.Has(k.Name) && k.In(c.published.state) {
 			cur.open.names = nameset.With(cur.open.names, omap.Name(k.Name))
 		}
 	}

@@ -40,7 +40,10 @@ func (c *Core) next(out []Action) []Action {
 	if c.sending.active {
 		return out
 	}
-	if m, t := c.wants.message(c.variant, c.shared.controlPlane); m != nil {
+	if len(c.demand.absent) > 0 {
+		return c.writeAbsent(out)
+	}
+	if m, t := c.answers(); m != nil {
 		return c.writeAnswers(t, m, out)
 	}
 	if c.view.state == nil {
@@ -50,6 +53,9 @@ func (c *Core) next(out []Action) []Action {
 		return c.writeRetraction(out)
 	}
 	c.timer.wake = 0
+	if c.demand.heldSince != 0 {
+		c.timer.wakeAfterPatience(c.demand.heldSince)
+	}
 	for {
 		for _, s := range order() {
 			cur := &c.cursors[s.typ]
@@ -184,7 +190,7 @@ func (c *Core) target(s step) point {
 		return point{}
 	}
 	k := c.clusterStatesSince(usable)
-	if k.equal(c.view.state) {
+	if k.Equal(c.view.state) {
 		c.bound.pending = nil
 		return c.view
 	}
@@ -197,7 +203,7 @@ func (c *Core) target(s step) point {
 // a client that never asks for clusters, the wait ends after Patience.
 func (c *Core) expectsClusterRequest() bool {
 	sub := c.cursors[resource.Endpoint].sub
-	if sub == nil || sub.names.Len() == 0 || c.timer.overdue(c.bound.edsRequested) {
+	if sub == nil || sub.Names.Len() == 0 || c.timer.overdue(c.bound.edsRequested) {
 		return false
 	}
 	c.timer.wakeAfterPatience(c.bound.edsRequested)
@@ -254,7 +260,7 @@ func (c *Core) move(t resource.Type, cur *cursor, to point) {
 	}
 	var strays names
 	if t == resource.Route && c.split.on {
-		m.split = true
+		m.split, m.onDemand = true, c.demand.on
 		m.strays, strays = splitStrays(cur, to.state)
 	}
 	if delaysRemovals(t) && slices.ContainsFunc(c.pinning.pins.All(), func(k reject.Key) bool { return k.Type == t }) {

@@ -3,7 +3,9 @@ package protocol
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/hold"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -12,7 +14,7 @@ import (
 type pinnedView struct {
 	in, out *resource.State
 	pins    *reject.Set
-	routes  *subscription
+	routes  *subscribe.Subscription
 }
 
 // pinnedKey is everything that the result of pinning depends on. Streams of a class that rejected the same content mostly
@@ -23,7 +25,7 @@ type pinnedKey struct {
 	sent     [resource.Types]*resource.State
 	acked    [resource.Types]*resource.State
 	removals [resource.Types]omap.Hash
-	routes   *subscription
+	routes   *subscribe.Subscription
 	forced   omap.Hash
 }
 
@@ -131,8 +133,7 @@ func (b *overlayBuilder) kept(t resource.Type, name string) *resource.Resource {
 	return b.held(t, name, func(r *resource.Resource) bool { return hasContent(r) && !b.core.pinning.pins.AnyIn(t, r) })
 }
 
-// hasContent reports whether the content of the resource is known, and not only its name.
-func hasContent(r *resource.Resource) bool { return r.Size() > 0 }
+func hasContent(r *resource.Resource) bool { return hold.HasContent(r) }
 
 // replaceResource shows what the client has instead of a pinned resource, and hides the resource if the client has
 // nothing.
@@ -290,7 +291,7 @@ func (b *overlayBuilder) replaceVirtualHosts(isHidden func(string) bool) {
 		}
 	}
 	for ch := range resource.Diff(routes.sent.state.Layers(resource.Route), b.state.Layers(resource.Route)) {
-		if ch.New != nil && routes.sub.has(ch.Name) && !routes.open.names.Has(omap.Name(ch.Name)) {
+		if ch.New != nil && routes.sub.Has(ch.Name) && !routes.open.names.Has(omap.Name(ch.Name)) {
 			replaceIn(ch.Old, ch.New)
 		}
 	}

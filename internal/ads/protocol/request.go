@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -118,16 +119,19 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	}
 	legacy := !cur.namesGiven
 	cur.namesGiven = cur.namesGiven || q.Subscribes > 0 || (q.Variant == Delta && !first)
-	d := c.shared.subscriptions.apply(cur.sub, q, digest, t, legacy)
-	if d.tooMany {
+	d := c.shared.subscriptions.Apply(cur.sub, q, digest, t, legacy)
+	if d.TooMany {
 		return c.close(TooMuch, "more names subscribed than one stream may have, or longer ones", out)
 	}
-	if c.split.on && t == resource.Route && d.dropped.Len() > 0 {
-		out = c.retract(cur, d.dropped, out)
+	if c.split.on && t == resource.Route && d.Dropped.Len() > 0 {
+		out = c.retract(cur, d.Dropped, out)
 	}
-	cur.sub = d.sub
-	cur.open.names = nameset.Union(nameset.Subtract(cur.open.names, d.dropped), d.forced)
-	cur.open.all = cur.open.all || d.all
+	cur.sub = d.Sub
+	if t == resource.Cluster {
+		c.narrowClusters()
+	}
+	cur.open.names = nameset.Union(nameset.Subtract(cur.open.names, d.Dropped), d.Forced)
+	cur.open.all = cur.open.all || d.All
 	if c.pinning.pins != nil && t == resource.Route {
 		c.updateView() // The content pinned with a hidden cluster depends on the subscribed routes.
 	}
@@ -143,7 +147,7 @@ func (c *Core) firstRequest(t resource.Type, cur *cursor, q *Request) {
 		c.bound.edsRequested = c.timer.now
 	}
 	// An empty subscription of a type without wildcard needs no response.
-	cur.open.initial = t.Wildcard() || cur.sub.names.Len() > 0
+	cur.open.initial = t.Wildcard() || cur.sub.Names.Len() > 0
 	if q.Initials == 0 {
 		if t == resource.Route {
 			c.retractClaims(cur)
@@ -178,7 +182,7 @@ func (c *Core) resume(t resource.Type, q *Request) {
 		to = c.view // Any state can serve as the base of the description.
 	}
 	// After a restart, many clients of a class reconnect with equal requests. The comparison is shared.
-	k := resumeKey{typ: t, state: to.state, sub: cur.sub, forced: cur.open.names.Hash(), initial: q.InitialDigest()}
+	k := resumeKey{typ: t, state: to.state, sub: cur.sub, forced: cur.open.names.Hash(), initial: q.InitialDigest(), onDemand: c.demandsHosts()}
 	compare := c.compareInitial
 	if hosts := c.split.versions; t == resource.Route && c.split.on {
 		compare = c.compareSplit
@@ -205,16 +209,18 @@ func (c *Core) resume(t resource.Type, q *Request) {
 type resumeKey struct {
 	typ             resource.Type
 	state           *resource.State
-	sub             *subscription
+	sub             *subscribe.Subscription
 	forced, initial omap.Hash
 	// hosts is the digest of the virtual hosts that the client has; zero if the route configurations are not split.
 	hosts omap.Hash
+	// onDemand is set if the client gets virtual hosts on demand.
+	onDemand bool
 }
 
 // resumption says what a reconnecting client has of one type.
 type resumption struct {
 	// sub covers the names that the client asked for and the resources that it has.
-	sub *subscription
+	sub *subscribe.Subscription
 	// equal is set if the client has everything it should have, and nothing else.
 	equal bool
 	// had is a state that describes what the client has; nil if equal is set.
@@ -230,7 +236,7 @@ func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resou
 	sub := c.withInitial(t, cur.sub, q)
 	equal := 0
 	for n, version := range q.Initial() {
-		if r, ok := s.Get(t, string(n)); ok && sub.has(r.Name()) && r.IsVersion(version) {
+		if r, ok := s.Get(t, string(n)); ok && sub.Has(r.Name()) && r.IsVersion(version) {
 			equal++
 		}
 	}
@@ -245,21 +251,21 @@ func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resou
 
 // withInitial is a subscription with the names of initial_resource_versions: a client is subscribed to the resources that it has, even if it does not
 // list their names.
-func (c *Core) withInitial(t resource.Type, sub *subscription, q *Request) *subscription {
-	if t.Wildcard() {
+func (c *Core) withInitial(t resource.Type, sub *subscribe.Subscription, q *Request) *subscribe.Subscription {
+	if t.Wildcard() && !(t == resource.Cluster && c.demandsHosts()) {
 		return sub
 	}
 	var more []omap.Change[omap.Name, omap.Unit]
-	bytes := sub.bytes
+	bytes := sub.Bytes
 	for n := range q.Initial() {
-		if !sub.names.Has(omap.Name(n)) {
+		if !sub.Names.Has(omap.Name(n)) {
 			more, bytes = append(more, omap.Put(omap.Name(n), omap.Unit{})), bytes+len(n)
 		}
 	}
 	if len(more) == 0 {
 		return sub
 	}
-	return c.shared.subscriptions.of(sub.wildcard, omap.With(sub.names, more...), bytes)
+	return c.shared.subscriptions.Of(sub.Wildcard, omap.With(sub.Names, more...), bytes)
 }
 
 // absent is the subset of the names that the state does not have.
@@ -288,23 +294,23 @@ func (c *Core) linkAssignments(t resource.Type, cur *cursor) {
 }
 
 // expectedNames is the number of names that a client has if it has everything it subscribed to.
-func expectedNames(t resource.Type, sub *subscription, s *resource.State) int {
-	if sub.wildcard {
+func expectedNames(t resource.Type, sub *subscribe.Subscription, s *resource.State) int {
+	if sub.Wildcard {
 		return s.Types[t].Len()
 	}
-	return sub.names.Len()
+	return sub.Names.Len()
 }
 
 // describeInitial makes the layer that, put over the state, describes what the client has. A name in another version, or
 // one that the state does not have, gets unknown content. A name that the client does not list is hidden. listed are the
 // names that the client listed.
-func describeInitial(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, listed names) {
+func describeInitial(t resource.Type, sub *subscribe.Subscription, q *Request, s *resource.State) (layer resources, listed names) {
 	var puts []omap.Change[omap.Name, omap.Unit]
 	var over []omap.Change[omap.Name, *resource.Resource]
 	for n, version := range q.Initial() {
 		name := string(n)
 		puts = append(puts, omap.Put(omap.Name(name), omap.Unit{}))
-		if r, ok := s.Get(t, name); !ok || !sub.has(name) || !r.IsVersion(version) {
+		if r, ok := s.Get(t, name); !ok || !sub.Has(name) || !r.IsVersion(version) {
 			over = append(over, omap.Put(omap.Name(name), resource.UnknownContent(name)))
 		}
 	}

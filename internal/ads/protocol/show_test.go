@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -13,6 +14,9 @@ import (
 func showResource(t resource.Type, url string, r *discoveryv3.Resource) string {
 	if t == resource.NameTable {
 		return showTable(r)
+	}
+	if r.Resource == nil {
+		return fmt.Sprint(r.Aliases, " absent")
 	}
 	m, err := r.Resource.UnmarshalNew()
 	switch {

@@ -72,7 +72,11 @@ func (c *Core) hostRequest(q *Request, out []Action) []Action {
 		return append(out, Action{Kind: Unknown, Text: clip(q.URL)})
 	}
 	cur := &c.cursors[resource.Route]
-	out, _ = c.ackOrNack(resource.VirtualHost, cur, q, out)
+	if c.demandsHosts() {
+		out = c.demandHosts(q, out)
+	} else {
+		out, _ = c.ackOrNack(resource.VirtualHost, cur, q, out)
+	}
 	if c.split.asked {
 		return out
 	}
@@ -111,7 +115,10 @@ func (c *Core) retractClaims(cur *cursor) {
 	var list, older []string
 	for name := range q.Initial() {
 		route, piece := resource.SplitHostName(string(name))
-		if r, ok := cur.sent.state.Get(resource.Route, route); !ok || !cur.sub.has(route) || !r.Pieces().Has(omap.Name(piece)) {
+		if c.demandsHosts() && resource.OnDemandRoute(route) {
+			continue
+		}
+		if r, ok := cur.sent.state.Get(resource.Route, route); !ok || !cur.sub.Has(route) || !r.Pieces().Has(omap.Name(piece)) {
 			list = append(list, string(name))
 		} else {
 			older = append(older, string(name))
@@ -139,7 +146,7 @@ func (c *Core) retract(cur *cursor, dropped names, out []Action) []Action {
 	var list []string
 	for route := range dropped.All() {
 		for _, s := range states {
-			if r, ok := s.Get(resource.Route, string(route)); ok {
+			if r, ok := s.Get(resource.Route, string(route)); ok && !(c.demandsHosts() && resource.OnDemandRoute(r.Name())) {
 				list = appendHosts(list, r, omap.Map[omap.Name, *resource.Piece]{})
 			}
 		}
@@ -241,7 +248,7 @@ func (m *move) splitMessages(w *writer, put []*resource.Resource, removed []stri
 		}
 		anew := old == nil || m.forced.Has(omap.Name(r.Name()))
 		if r.HasHeader() && (anew || !old.SameHeader(r)) {
-			heads = append(heads, r.Head())
+			heads = append(heads, m.head(r))
 		}
 		if h := m.hosts(w, old, r, anew); h != nil {
 			hosts = append(hosts, h)
@@ -255,7 +262,7 @@ func (m *move) splitMessages(w *writer, put []*resource.Resource, removed []stri
 	}
 	var list []string
 	for _, name := range removed {
-		if old, ok := m.from.Get(m.typ, name); ok {
+		if old, ok := m.from.Get(m.typ, name); ok && !m.demanded(old) {
 			list = appendHosts(list, old, omap.Map[omap.Name, *resource.Piece]{})
 		}
 	}
@@ -267,6 +274,14 @@ func (m *move) splitMessages(w *writer, put []*resource.Resource, removed []stri
 func (m *move) hosts(w *writer, old, r *resource.Resource, all bool) *Message {
 	of := writer{variant: m.variant, typ: resource.VirtualHost, version: w.version, controlPlane: w.controlPlane}
 	message := of.start()
+	if m.demanded(r) {
+		if !all {
+			return nil
+		}
+		message.remove(resource.NoHost(r.Name()))
+		message.resources, message.removed = []*resource.Resource{r}, nil
+		return message.seal()
+	}
 	var before, had omap.Map[omap.Name, *resource.Piece]
 	if old != nil {
 		had = old.Pieces()
@@ -298,6 +313,19 @@ func (m *move) hosts(w *writer, old, r *resource.Resource, all bool) *Message {
 	}
 	message.resources, message.removed = []*resource.Resource{r}, nil
 	return message.seal()
+}
+
+// demanded reports whether the client gets the virtual hosts of a route configuration on demand.
+func (m *move) demanded(r *resource.Resource) bool {
+	return m.onDemand && resource.OnDemandRoute(r.Name())
+}
+
+// head is a route configuration without its virtual hosts.
+func (m *move) head(r *resource.Resource) *resource.Resource {
+	if m.demanded(r) {
+		return r.DemandHead()
+	}
+	return r.Head()
 }
 
 // strayed lists the strays that a route configuration does not have.

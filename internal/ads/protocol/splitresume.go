@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"maps"
+
 	"github.com/pilotmesh/pilot/internal/ads/protocol/claim"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -11,6 +13,8 @@ import (
 func (c *Core) compareSplit(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
 	found := resumption{sub: c.withInitial(t, cur.sub, q)}
 	hosts := claim.All(c.split.versions)
+	onDemand := func(route string) bool { return c.demandsHosts() && resource.OnDemandRoute(route) }
+	maps.DeleteFunc(hosts, func(route string, _ []claim.Claim) bool { return onDemand(route) })
 	var over []omap.Change[omap.Name, *resource.Resource]
 	var listed, strays, unwanted []string
 	for n, version := range q.Initial() {
@@ -26,7 +30,11 @@ func (c *Core) compareSplit(t resource.Type, cur *cursor, q *Request, s *resourc
 			}
 			continue
 		}
-		if had := claim.Had(target, version, has); had != target {
+		if onDemand(name) {
+			if string(version) != target.DemandHead().Version() {
+				over = append(over, omap.Put(omap.Name(name), target.WithoutHeader()))
+			}
+		} else if had := claim.Had(target, version, has); had != target {
 			over = append(over, omap.Put(omap.Name(name), had))
 		}
 	}
@@ -37,7 +45,7 @@ func (c *Core) compareSplit(t resource.Type, cur *cursor, q *Request, s *resourc
 	}
 	found.strays, found.unwanted = nameset.Of(strays), nameset.Of(unwanted)
 	set := nameset.Of(listed)
-	if len(over) == 0 && set.Len() == found.sub.names.Len() {
+	if len(over) == 0 && set.Len() == found.sub.Names.Len() {
 		found.equal, found.forced = true, absent(cur.open.names, t, s)
 		return found
 	}

@@ -79,7 +79,7 @@ func (c *Core) Status() (all Progress) {
 		t, cur := resource.Type(i), &c.cursors[i]
 		s := TypeStatus{Type: t, Subscribed: cur.sub != nil, InFlight: cur.flight != nil, Unremoved: cur.removals.Len()}
 		if cur.sub != nil {
-			s.Wildcard, s.Names = cur.sub.wildcard, cur.sub.names.Len()
+			s.Wildcard, s.Names = cur.sub.Wildcard, cur.sub.Names.Len()
 			s.Behind = c.behind(t, cur)
 		}
 		if cur.nonce > 0 {
@@ -106,7 +106,7 @@ func (c *Core) Status() (all Progress) {
 // Asked is what the client asks for by name of a type, which equal streams share, and the size of the names in bytes.
 func (c *Core) Asked(t resource.Type) (names any, bytes int) {
 	if sub := c.cursors[t].sub; sub != nil {
-		return sub, sub.bytes
+		return sub, sub.Bytes
 	}
 	return nil, 0
 }
@@ -170,7 +170,7 @@ func unacked(t resource.Type, cur *cursor) (list []Unacked, more int) {
 		note := func(name string, content omap.Hash) {
 			now, ok := cur.sent.state.Get(t, name)
 			switch {
-			case seen[name] || !cur.sub.has(name) || !ok || now.ContentHash() != content:
+			case seen[name] || !cur.sub.Has(name) || !ok || now.ContentHash() != content:
 			case len(list) < maxListed:
 				u.Name = name
 				list, seen[name] = append(list, u), true

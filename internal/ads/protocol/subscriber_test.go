@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"pgregory.net/rapid"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -203,7 +204,7 @@ func (s *subscriber) ask(t resource.Type, change bool) {
 	if s.variant == StateOfTheWorld {
 		list := slices.Sorted(maps.Keys(of.names))
 		if of.wild && !of.legacy {
-			list = append(list, star)
+			list = append(list, subscribe.Star)
 		}
 		m = &discoveryv3.DiscoveryRequest{Node: id, TypeUrl: url, ResponseNonce: of.nonce, ResourceNames: list}
 	}
@@ -229,7 +230,7 @@ func (s *subscriber) wish(t resource.Type, of *interest) (sub, drop []string) {
 	}
 	choice := subscriberNames()
 	if t.Wildcard() {
-		choice = append(choice, star)
+		choice = append(choice, subscribe.Star)
 	}
 	for _, n := range choice {
 		switch rapid.IntRange(0, 5).Draw(s.rt, n) {
@@ -245,7 +246,7 @@ func (s *subscriber) wish(t resource.Type, of *interest) (sub, drop []string) {
 		return sub, drop // The server ignores requests with a stale nonce, so it would not learn that the client dropped a resource.
 	}
 	for n := range of.has {
-		if !of.wants(n) || slices.Contains(sub, n) || slices.Contains(sub, star) {
+		if !of.wants(n) || slices.Contains(sub, n) || slices.Contains(sub, subscribe.Star) {
 			delete(of.has, n)
 		}
 	}
@@ -255,7 +256,7 @@ func (s *subscriber) wish(t resource.Type, of *interest) (sub, drop []string) {
 func (i *interest) set(n string, wanted bool) {
 	i.legacy = false
 	switch {
-	case n == star:
+	case n == subscribe.Star:
 		i.wild = wanted
 	case wanted:
 		i.names[n] = true

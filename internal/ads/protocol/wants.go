@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -29,10 +30,10 @@ type Answer struct {
 	Resource *resource.Resource
 }
 
-// wants holds the types that are answered per proxy. A client asks for names, the core passes them on with Want actions, and
+// wants holds the types that are answered per proxy, and virtual hosts on demand. A client asks for names, the core passes them on with Want actions, and
 // sends the answers as they arrive. Streams share nothing of this: no message, no subscription, no state.
 type wants struct {
-	types [resource.AllTypes - resource.Types]wantedType
+	types [resource.VirtualHost - resource.Types + 1]wantedType
 }
 
 // wantedType is the progress of a stream in one of these types.
@@ -48,6 +49,8 @@ type wantedType struct {
 	inFlight []wantedResponse
 	// reason is the text of the last NACK; empty after an ACK.
 	reason string
+	// refused counts the demands for virtual hosts for which there was no room.
+	refused int
 }
 
 // want is one name that the client asks for.
@@ -62,6 +65,8 @@ type want struct {
 	sentContent omap.Hash
 	// initialVersion is the version that the client said it has, until the mesh has answered.
 	initialVersion string
+	// alone is set if the answer must be the only one in its response.
+	alone bool
 	// rejected is set if the client rejected the answer that it was sent last.
 	rejected bool
 }
@@ -74,10 +79,7 @@ type wantedResponse struct {
 
 // want processes a request for a type that is answered per proxy.
 func (c *Core) want(t resource.Type, q *Request, out []Action) []Action {
-	if c.wants == nil {
-		c.wants = &wants{}
-	}
-	w := &c.wants.types[t-resource.Types]
+	w := c.wantedType(t)
 	out, stale := w.ackOrNack(t, q, out)
 	if stale && q.Variant == StateOfTheWorld {
 		return out // The client sends its subscription again when it has read the latest response.
@@ -96,13 +98,21 @@ func (c *Core) want(t resource.Type, q *Request, out []Action) []Action {
 	return append(out, Action{Kind: Want, Type: t, Names: added, Dropped: dropped})
 }
 
+// wantedType is the progress in a type.
+func (c *Core) wantedType(t resource.Type) *wantedType {
+	if c.wants == nil {
+		c.wants = &wants{}
+	}
+	return &c.wants.types[t-resource.Types]
+}
+
 // wantedNames are the names that a request asks for, each with the version that the client has of it. A client is subscribed
 // to the resources that it has, even if it does not list their names. The types have no wildcard, so a star is ignored. long says that a
 // name is too long.
 func wantedNames(q *Request, first bool) (asked map[string]string, long bool) {
 	asked = make(map[string]string, q.Subscribes)
 	for name := range q.Subscribed() {
-		if long = long || len(name) > maxWantName; !long && string(name) != star {
+		if long = long || len(name) > maxWantName; !long && string(name) != subscribe.Star {
 			asked[string(name)] = ""
 		}
 	}
@@ -236,14 +246,14 @@ func (n *want) content() omap.Hash {
 	return n.answer.ContentHash()
 }
 
-// message makes the next response of these types; nil if nothing is queued.
-func (w *wants) message(v Variant, controlPlane string) (*Message, resource.Type) {
+// message makes the next response of these types; nil if nothing is queued. ready says which virtual hosts may be sent.
+func (w *wants) message(v Variant, controlPlane string, ready func(*resource.Resource) bool) (*Message, resource.Type) {
 	if w == nil {
 		return nil, 0
 	}
 	for i := range w.types {
 		t := resource.Types + resource.Type(i)
-		if m := w.types[i].next(&writer{variant: v, typ: t, controlPlane: controlPlane}); m != nil {
+		if m := w.types[i].next(&writer{variant: v, typ: t, controlPlane: controlPlane}, ready); m != nil {
 			return m, t
 		}
 	}
@@ -252,9 +262,9 @@ func (w *wants) message(v Variant, controlPlane string) (*Message, resource.Type
 
 // next makes a response of queued answers, up to about maxMessage bytes; nil if none is queued. Only the delta variant can say
 // that a resource does not exist.
-func (w *wantedType) next(to *writer) *Message {
+func (w *wantedType) next(to *writer, ready func(*resource.Resource) bool) *Message {
 	var put []*resource.Resource
-	var removed []string
+	var removed, absent, held []string
 	for size := 0; len(w.queue) > 0 && size < maxMessage; {
 		name := w.queue[0]
 		w.queue = w.queue[1:]
@@ -262,21 +272,31 @@ func (w *wantedType) next(to *writer) *Message {
 		if n == nil || !n.queued {
 			continue // The client dropped the name after it was queued.
 		}
-		n.queued = false
-		if n.upToDate() {
+		if n.queued = false; n.upToDate() {
 			continue
 		}
+		if waits := to.typ == resource.VirtualHost && n.answer != nil && !ready(n.answer); waits || n.alone && len(put)+len(removed) > 0 {
+			n.queued, held = true, append(held, name)
+			continue
+		}
+		had := n.sent && n.sentContent != omap.Hash{}
 		n.sent, n.sentContent = true, n.content()
-		if n.answer != nil {
+		if to.typ == resource.VirtualHost && n.answer == nil && !had {
+			absent, size = append(absent, name), size+len(name)
+		} else if n.answer != nil {
 			put, size = append(put, n.answer), size+n.answer.Size()
 		} else if to.variant == Delta {
 			removed, size = append(removed, name), size+len(name)
 		}
+		if n.alone {
+			n.alone = false
+			break
+		}
 	}
-	if len(w.queue) == 0 {
+	if w.queue = append(held, w.queue...); len(w.queue) == 0 {
 		w.queue = nil
 	}
-	if len(put)+len(removed) == 0 {
+	if len(put)+len(removed)+len(absent) == 0 {
 		return nil
 	}
 	version := content.Sum(slices.Values(put))
@@ -284,6 +304,9 @@ func (w *wantedType) next(to *writer) *Message {
 	m := to.start()
 	for _, r := range put {
 		m.add(r, to.variant)
+	}
+	for _, name := range absent {
+		m.addAbsent(name)
 	}
 	for _, name := range removed {
 		m.remove(name)
@@ -322,6 +345,8 @@ type WantStatus struct {
 	Nonce string
 	// Rejected is the reason of the last NACK; empty after an ACK.
 	Rejected string
+	// Refused is how many demands for virtual hosts were refused, because the stream has as many as it may have.
+	Refused int
 }
 
 // Wants describes the progress of the stream in the types that are answered per proxy and that the client asked for.
@@ -334,7 +359,7 @@ func (c *Core) Wants() (all []WantStatus) {
 		if w.names == nil {
 			continue
 		}
-		s := WantStatus{Type: resource.Types + resource.Type(i), Names: len(w.names), Unanswered: len(w.inFlight) > 0, Rejected: w.reason}
+		s := WantStatus{Type: resource.Types + resource.Type(i), Names: len(w.names), Unanswered: len(w.inFlight) > 0, Rejected: w.reason, Refused: w.refused}
 		if w.nonce > 0 {
 			s.Nonce = formatNonce(w.nonce, s.Type)
 		}

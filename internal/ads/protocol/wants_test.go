@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -48,7 +49,7 @@ func TestWantsAreBounded(t *testing.T) {
 // TestSubscriptionsAreBounded checks that the core closes a stream whose names have too many bytes together, in whatever order they come and
 // go, and that names which were dropped count no more.
 func TestSubscriptionsAreBounded(t *testing.T) {
-	const each, count = 1 << 20, maxNameBytes >> 20
+	const each, count = 1 << 20, subscribe.MaxNameBytes >> 20
 	name := func(i int) string { return fmt.Sprint(i, strings.Repeat("n", each-len(fmt.Sprint(i)))) }
 	for _, v := range []Variant{Delta, StateOfTheWorld} {
 		core := NewCore(NewShared(""), v)
@@ -85,5 +86,49 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 		if a := step([]string{dropped}, nil); a.Kind != Close || a.Refusal != TooMuch {
 			t.Errorf("%v: one too many: %v", v, a)
 		}
+	}
+}
+
+// TestDemandsAreBounded checks that a stream gets as many virtual hosts on demand as it may have, that every other name is answered with nothing, and that
+// the trouble is reported once. Clients of a workload choose the names, so the stream stays.
+func TestDemandsAreBounded(t *testing.T) {
+	core := NewCore(NewShared(""), Delta)
+	core.SplitRoutes()
+	core.DemandHosts()
+	ask := func(from, to int) (wanted, absent, troubles int) {
+		var list []string
+		for i := from; i < to; i++ {
+			list = append(list, fmt.Sprintf("80/host-%d", i))
+		}
+		raw, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "n"}, TypeUrl: resource.VirtualHost.URL(), ResourceNamesSubscribe: list})
+		must(t, err)
+		q, err := request.Scan(Delta, raw)
+		must(t, err)
+		for _, a := range core.Step(Event{Request: q}, nil) {
+			switch a.Kind {
+			case Want:
+				wanted += len(a.Names)
+				if a.Text != "" {
+					troubles++
+				}
+			case Send:
+				absent += a.Message.Resources
+				core.Step(Event{Sent: true}, nil)
+			case Close:
+				t.Fatal("the stream is closed")
+			}
+		}
+		return wanted, absent, troubles
+	}
+	if wanted, absent, troubles := ask(0, maxDemanded); wanted != maxDemanded || absent+troubles > 0 {
+		t.Errorf("as many as may be: %d wanted, %d absent, %d troubles", wanted, absent, troubles)
+	}
+	for i, want := range []int{1, 0} {
+		if wanted, absent, troubles := ask(maxDemanded, maxDemanded+7); wanted != 0 || absent != 7 || troubles != want {
+			t.Errorf("more, time %d: %d wanted, %d absent, %d troubles", i+1, wanted, absent, troubles)
+		}
+	}
+	if s := core.Wants(); len(s) != 1 || s[0].Names != maxDemanded || s[0].Refused != 14 {
+		t.Errorf("the status is %+v", s)
 	}
 }

@@ -22,6 +22,13 @@ func (s *Stream) SplitRoutes() {
 	s.core.SplitRoutes()
 }
 
+// DemandHosts makes the stream send virtual hosts when its client asks for them. Mesh.Connect may call it after SplitRoutes.
+func (s *Stream) DemandHosts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.core.DemandHosts()
+}
+
 // HasCluster reports whether the client, which connects again, has a cluster with a name; known is false if it says nothing of its clusters. Only
 // Mesh.Connect may call it.
 func (s *Stream) HasCluster(name string) (has, known bool) {

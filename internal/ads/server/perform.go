@@ -34,7 +34,7 @@ func (s *Stream) perform(a protocol.Action) {
 		node, attach := s.attached()
 		s.server.options.Log.Warn("client rejected a response", "stream", s.id, "node", node, "type", a.Type, "names", a.Names, "reason", a.Text)
 		o.Rejected(a.Type, node, a.Text)
-		if attach != nil && a.Type.PerProxy() {
+		if attach != nil && (a.Type.PerProxy() || len(a.Names) > 0) {
 			attach.Refuse(a.Type, a.Names, a.Text)
 		}
 	case protocol.Recovered:
@@ -75,7 +75,11 @@ func (s *Stream) want(a protocol.Action) {
 		s.end(err)
 		return
 	}
-	if _, attach := s.attached(); attach != nil {
+	node, attach := s.attached()
+	if a.Text != "" {
+		s.server.options.Log.Warn("names refused", "stream", s.id, "node", node, "type", a.Type, "reason", a.Text)
+	}
+	if attach != nil {
 		attach.Want(a.Type, a.Names, a.Dropped)
 	}
 }

@@ -51,7 +51,7 @@ const metaSigner = "CERT_SIGNER"
 // readKeys are the keys of node metadata that the control plane, the agent or a debug page reads.
 var readKeys = []string{
 	metaNamespace, "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
-	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE", "NODE_NAME", "SERVICE_ACCOUNT", "VHDS", "ON_DEMAND_CERTIFICATES", metaGroup, metaSigner, "WORKLOAD_CERTIFICATES",
+	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE", "NODE_NAME", "SERVICE_ACCOUNT", "VHDS", "ON_DEMAND_CERTIFICATES", "ON_DEMAND_HOSTS", metaGroup, metaSigner, "WORKLOAD_CERTIFICATES",
 }
 
 // jsonKeys are the names of JSON variables whose object becomes the value of one key. The objects of all other JSON variables

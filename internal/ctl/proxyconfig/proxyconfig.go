@@ -198,6 +198,7 @@ func (d *dumps) diff(cmd *cobra.Command, proxy string, kinds []configdump.Kind, 
 	if err != nil {
 		return err
 	}
+	wanted, has = configdump.Comparable(wanted, has)
 	list := []configdump.Difference{}
 	for _, k := range kinds {
 		list = append(list, configdump.Diff(k, wanted.Only(k, f), has.Only(k, f))...)

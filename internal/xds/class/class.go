@@ -83,6 +83,7 @@ type Queries struct {
 	routes    *route.Queries
 	names     *nametable.Queries
 	patches   patches
+	demand    demand
 	// filterChecks are the queries for the problems of EnvoyFilters.
 	filterChecks *filterChecks
 	stacks       [resource.Types]stack
@@ -118,6 +119,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	}
 	q.patches = definePatches(g, t)
 	q.defineStacks(g)
+	q.defineDemand(g)
 	q.State = query.Define(g, "state", equalStates, q.assemble)
 	q.defineRejected(g)
 	q.defineWants(g, append(slices.Clip(providers), q.extensionProvider()))
@@ -139,7 +141,7 @@ func equalStates(a, b *resource.State) bool {
 			return false
 		}
 	}
-	return true
+	return a.First.Equal(b.First)
 }
 
 // assemble puts together the layers of all types.
@@ -147,6 +149,9 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 	s := &resource.State{}
 	for t := range s.Types {
 		s.Types[t] = q.stacks[t].layersOf(r, c)
+	}
+	if c.HostsOnDemand {
+		s.First, _ = q.demand.first.Get(r, c)
 	}
 	return s, true
 }

@@ -57,6 +57,10 @@ type stackLayer struct {
 	// contexts are the directions of its resources at sidecars, and inline says that its listeners may have route configurations in them.
 	contexts contextSet
 	inline   bool
+	// first says that proxies have its clusters, or the clusters that its route configurations name, before they ask for a host. named returns the clusters
+	// that its listeners or route configurations name; nil if these must be looked at one by one.
+	first bool
+	named func(r *query.Reader, c proxy.Class) omap.Map[omap.Name, omap.Unit]
 	// twin defines the layer with the patched resources of this one.
 	twin func(g *query.Graph, p *patches, of patchable) stackLayer
 	// host returns the cell that yields a patched virtual host; nil for a layer that is no twin. effects are those of patches in a twin.
@@ -140,10 +144,13 @@ func fromElements[K comparable](name string, shared Sharing, q query.Collection[
 // defineStacks declares the layers of every type. It is the only place that does.
 func (q *Queries) defineStacks(g *query.Graph) {
 	q.stacks[resource.Cluster] = append(stack{
-		inbound(fromCell("inbound", SharedByWorkload, q.clusters.Inbound, ofEveryClass(func(c proxy.Class) cluster.InboundKey {
+		first(inbound(fromCell("inbound", SharedByWorkload, q.clusters.Inbound, ofEveryClass(func(c proxy.Class) cluster.InboundKey {
 			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None, Families: c.Families}
-		}))),
-		bothWays(fromCell("fixed", SharedByEvery, q.clusters.Fixed, sidecarsOnly(ofEveryClass(familiesOf)))),
+		})))),
+		first(bothWays(fromCell("fixed", SharedByEvery, q.clusters.Fixed, sidecarsOnly(ofEveryClass(familiesOf))))),
+		first(fromCell("hosts on demand", SharedByEvery, q.clusters.Demand, func(_ *query.Reader, c proxy.Class) (service.All, bool) {
+			return service.All{}, c.HostsOnDemand
+		})),
 		fromCell("gateway", SharedByEvery, q.clusters.GatewayFixed, gatewaysOnly(func(_ *query.Reader, c proxy.Class) cluster.GatewayFixedKey {
 			return cluster.GatewayFixedKey{OnDemand: c.OnDemand}
 		})),
@@ -157,8 +164,8 @@ func (q *Queries) defineStacks(g *query.Graph) {
 		return c
 	}))...)
 	q.stacks[resource.Endpoint] = append(q.stacks[resource.Endpoint], q.passing(hostStack(q.endpoints.Passing, func(c traffic.Client) traffic.Client { return c }))...)
-	q.stacks[resource.Listener] = q.listenerStack()
-	q.stacks[resource.Route] = q.routeStack()
+	q.stacks[resource.Listener] = q.listenerStack(g)
+	q.stacks[resource.Route] = q.routeStack(g)
 	q.stacks[resource.NameTable] = q.nameStack()
 	q.stacks[resource.Bootstrap] = q.bootstrapStack(g)
 	for _, t := range []resource.Type{resource.Cluster, resource.Listener, resource.Route} {
@@ -233,11 +240,13 @@ func (q *Queries) withPatches(g *query.Graph, t resource.Type, s stack) stack {
 	var out stack
 	for _, l := range s {
 		if l.name != "own addresses" { // it only hides
-			out = append(out, l.twin(g, &q.patches, patchable{typ: t, contexts: l.contexts, inline: l.inline}))
+			twin := l.twin(g, &q.patches, patchable{typ: t, contexts: l.contexts, inline: l.inline})
+			twin.first = l.first
+			out = append(out, twin)
 		}
 		out = append(out, l)
 	}
-	return append(stack{q.addedLayer(g, t, out)}, out...)
+	return append(stack{first(q.addedLayer(g, t, out))}, out...)
 }
 
 // gatewaysOnly makes a key that only gateways have.
@@ -298,7 +307,20 @@ func (q *Queries) passing(s stack) stack {
 }
 
 // listenerStack is the stack of listeners. Gateways and sidecars share none.
-func (q *Queries) listenerStack() stack {
+func (q *Queries) listenerStack(g *query.Graph) stack {
+	labelled := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
+		k, ok := scope.LabelledClientsOf(c)
+		return listener.LabelledKey{LabelledClients: k, Variant: q.variantOf(r, c)}, ok
+	})
+	scoped := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.SetKey, bool) {
+		return listener.SetKey{Set: scope.SetOf(c), Variant: q.variantOf(r, c)}, true
+	})
+	byCluster := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
+		return q.variantOf(r, c), scope.SetOf(c).Overlay() && c.Cluster != ""
+	})
+	base := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
+		return q.sharedVariantOf(r, c), scope.SetOf(c).Overlay()
+	})
 	return stack{
 		fromElements("gateway", SharedByWorkload, q.listeners.Gateways, gatewaysOnly(func(r *query.Reader, c proxy.Class) listener.GatewaysKey {
 			return listener.GatewaysKeyOf(c, proxiesOf(c), q.policies.KeyOf(r, c), q.telemetryOf(r, c), q.added.KeyOf(r, c, false))
@@ -312,22 +334,13 @@ func (q *Queries) listenerStack() stack {
 		withRoutes(fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
 			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c)), q.telemetryOf(r, c), q.added.KeyOf(r, c, false)), true
 		}))),
-		fromElements("labels in scope", SharedByScope, q.listeners.Labelled, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
-			k, ok := scope.LabelledClientsOf(c)
-			return listener.LabelledKey{LabelledClients: k, Variant: q.variantOf(r, c)}, ok
-		})),
+		naming(g, fromElements("labels in scope", SharedByScope, q.listeners.Labelled, labelled), q.listeners.Labelled, labelled),
 		fromCell("HTTP proxies", SharedByScope, q.listeners.HTTPProxies, func(r *query.Reader, c proxy.Class) (listener.HTTPProxiesKey, bool) {
 			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: q.sharedVariantOf(r, c)}, q.hasHTTPProxies(r, c)
 		}),
-		fromElements("scope", SharedByScope, q.listeners.Scoped, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.SetKey, bool) {
-			return listener.SetKey{Set: scope.SetOf(c), Variant: q.variantOf(r, c)}, true
-		})),
-		fromElements("cluster", SharedByClients, q.listeners.ByCluster, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
-			return q.variantOf(r, c), scope.SetOf(c).Overlay() && c.Cluster != ""
-		})),
-		fromElements("base", SharedByAll, q.listeners.Base, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
-			return q.sharedVariantOf(r, c), scope.SetOf(c).Overlay()
-		})),
+		naming(g, fromElements("scope", SharedByScope, q.listeners.Scoped, scoped), q.listeners.Scoped, scoped),
+		naming(g, fromElements("cluster", SharedByClients, q.listeners.ByCluster, byCluster), q.listeners.ByCluster, byCluster),
+		naming(g, fromElements("base", SharedByAll, q.listeners.Base, base), q.listeners.Base, base),
 	}
 }
 
@@ -349,24 +362,24 @@ func (q *Queries) sharedVariantOf(r *query.Reader, c proxy.Class) listener.Varia
 }
 
 // routeStack is the stack of route configurations.
-func (q *Queries) routeStack() stack {
+func (q *Queries) routeStack(g *query.Graph) stack {
 	labelled := sidecarsOnly(func(_ *query.Reader, c proxy.Class) (scope.LabelledClients, bool) { return scope.LabelledClientsOf(c) })
-	inScope := sidecarsOnly(ofEveryClass(scope.SetOf))
+	inScope, all := sidecarsOnly(ofEveryClass(scope.SetOf)), sidecarsOnly(withoutSidecar(allKey))
 	return stack{
 		fromElements("gateway", SharedByWorkload, q.routes.Gateways, gatewaysOnly(func(_ *query.Reader, c proxy.Class) gateway.Proxies {
 			return proxiesOf(c)
 		})),
 		fromElements("labels in scope", SharedByScope, q.routes.Labelled, labelled),
-		fromElements("labels in scope, sniffed", SharedByScope, q.routes.LabelledSniffed, labelled),
+		first(naming(g, fromElements("labels in scope, sniffed", SharedByScope, q.routes.LabelledSniffed, labelled), q.routes.LabelledSniffed, labelled)),
 		fromElements("scope", SharedByScope, q.routes.Scoped, inScope),
-		fromElements("scope, sniffed", SharedByScope, q.routes.ScopedSniffed, inScope),
-		fromCell("HTTP proxies", SharedByScope, q.routes.HTTPProxies, func(r *query.Reader, c proxy.Class) (scope.LabelledClients, bool) {
+		first(naming(g, fromElements("scope, sniffed", SharedByScope, q.routes.ScopedSniffed, inScope), q.routes.ScopedSniffed, inScope)),
+		first(fromCell("HTTP proxies", SharedByScope, q.routes.HTTPProxies, func(r *query.Reader, c proxy.Class) (scope.LabelledClients, bool) {
 			k, _ := scope.LabelledClientsOf(c)
 			return k, q.hasHTTPProxies(r, c)
-		}),
+		})),
 		fromElements("cluster", SharedByClients, q.routes.ByCluster, sidecarsOnly(byCluster(route.ReachOf))),
 		fromElements("base", SharedByAll, q.routes.Base, sidecarsOnly(withoutSidecar(familiesOf))),
-		fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, sidecarsOnly(withoutSidecar(allKey))),
+		first(naming(g, fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, all), q.routes.Sniffed, all)),
 	}
 }
 

@@ -51,6 +51,9 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		if !asked || !connected {
 			return Answer{}, false
 		}
+		if resource.Type(k.Type) == resource.VirtualHost {
+			return q.answerDemand(r, k.Connection, k.Name), true
+		}
 		for _, provider := range providers {
 			if provider.Type == resource.Type(k.Type) {
 				a := q.ask(r, provider, p, k)

@@ -47,6 +47,8 @@ type Queries struct {
 	Fixed query.Query[mesh.Families, Map]
 	// GatewayFixed are the clusters that gateways have whatever the objects are.
 	GatewayFixed query.Query[GatewayFixedKey, Map]
+	// Demand is the cluster that sidecars with hosts on demand have.
+	Demand query.Query[service.All, Map]
 	// Inbound are the clusters for the ports that a workload serves.
 	Inbound query.Query[InboundKey, Map]
 }
@@ -65,6 +67,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.Passing = layer.DefineHosts(g, layer.Names{Base: "passingClusters", Scoped: "scopedPassingClusters", Client: "ownPassingClusters"}, s, tr, sc,
 		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.passing, Encode: encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	q.Fixed = query.Define(g, "fixedClusters", Map.Equal, q.fixed)
+	q.Demand = query.Define(g, "demandCluster", Map.Equal, q.onDemand)
 	q.GatewayFixed = query.Define(g, "gatewayFixedClusters", Map.Equal, q.gatewayFixed)
 	q.Inbound = query.Define(g, "inboundClusters", Map.Equal, q.inbound)
 	return q

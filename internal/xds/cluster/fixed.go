@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/settings"
+	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -46,6 +47,11 @@ func (q *Queries) gatewayFixed(r *query.Reader, k GatewayFixedKey) (Map, bool) {
 		list = append(list, envoy.EmptyCluster(envoy.OnDemandCluster, q.tables.ConnectTimeout(r)))
 	}
 	return asMap(list...), true
+}
+
+// onDemand is the cluster that sidecars with hosts on demand have.
+func (q *Queries) onDemand(r *query.Reader, _ service.All) (Map, bool) {
+	return asMap(envoy.EmptyCluster(envoy.DemandCluster, q.tables.ConnectTimeout(r))), true
 }
 
 func asMap(list ...*clusterv3.Cluster) Map {

@@ -257,7 +257,9 @@ type HTTPOptions struct {
 	DynamicClusters bool
 	// IPv6 asks for addresses of IPv6 instead of IPv4 when the host of a request is resolved.
 	IPv6 bool
-	// First are the filters before all others.
+	// HostsOnDemand makes requests for hosts that Envoy does not have wait until it has asked for them.
+	HostsOnDemand bool
+	// First are the filters before all others but that one.
 	First []*hcmv3.HttpFilter
 	// GRPCWeb translates gRPC-Web calls to gRPC.
 	GRPCWeb bool

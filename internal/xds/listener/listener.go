@@ -50,13 +50,15 @@ type Variant struct {
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
+	// HostsOnDemand says that Envoy asks for the hosts of HTTP requests.
+	HostsOnDemand bool
 	// Cluster is the proxies' cluster; see proxy.Class. It is empty for listeners of the base view that all clusters share.
 	Cluster string
 }
 
 // VariantOf is the variant of a class.
 func VariantOf(c proxy.Class, t telemetry.Key, e extension.Key) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster}
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster, HostsOnDemand: c.HostsOnDemand}
 }
 
 // SharedVariantOf is the variant of a class without its cluster.
@@ -295,7 +297,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		options := httpOptions(c.http, c.limits, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == settings.ByName
 		options.GRPCWeb, options.IPv6, options.IdleTimeout = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6, c.IdleTimeout
-		options.First = c.filters.http(c.at.Port)
+		options.First, options.HostsOnDemand = c.filters.http(c.at.Port), c.HostsOnDemand && c.plan.DedicatedPort.Host == ""
 		http := c.connections(envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options))
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http...))
 		if len(c.plan.Held) > 0 { // Envoy looks at the narrowest block only, whatever else a chain matches

@@ -176,6 +176,8 @@ type State struct {
 	// is not measured. It is not part of the content.
 	Published time.Time
 	Types     [Types]Layers
+	// First are the names of the clusters that a client with hosts on demand has before it asks for a host; empty for other clients, which have all.
+	First omap.Map[omap.Name, omap.Unit]
 }
 
 // Get returns a resource by type and name. A nil state has none.

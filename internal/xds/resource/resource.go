@@ -43,7 +43,7 @@ type Resource struct {
 	eds string
 	// refs are the route configurations that a listener fetches by RDS.
 	refs []string
-	// clusters are the clusters that a listener itself refers to.
+	// clusters are the clusters that a listener itself refers to, or a virtual host on demand.
 	clusters []string
 	// pieces are the virtual hosts of a gathered RouteConfiguration.
 	pieces omap.Map[omap.Name, *Piece]
@@ -197,7 +197,7 @@ func (r *Resource) EDS() (name string, ok bool) { return r.eds, r.eds != "" }
 // to is known by its pieces.
 func (r *Resource) Refs() []string { return r.refs }
 
-// Clusters are the names of the clusters that a listener itself refers to, in TCP proxies and inline routes, sorted.
+// Clusters are the names of the clusters that a listener itself refers to, in TCP proxies and inline routes, or a virtual host on demand, sorted.
 func (r *Resource) Clusters() []string { return r.clusters }
 
 // AppendDelta appends the slices of the delta frame: an element of DeltaDiscoveryResponse.resources.

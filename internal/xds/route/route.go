@@ -84,6 +84,7 @@ type Queries struct {
 	// clusterHosts are the virtual hosts of a port in the base view that differ in a cluster.
 	clusterHosts query.Collection[clusterPortKey, *resource.Piece]
 	proxyHosts   httpProxyHosts
+	byDomain     byDomain
 	// Base are the route configurations of the base view, Scoped of a set, Labelled of clients with labels. ByCluster are
 	// configurations of the base view that differ in a cluster, because services have other addresses there.
 	Base      query.Collection[mesh.Families, *resource.Resource]
@@ -132,6 +133,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.defineSniffed(g, s, sc)
 	q.defineHTTPProxies(g, s, sc)
 	q.defineGateways(g)
+	q.defineByDomain(g)
 	return q
 }
 
