@@ -66,7 +66,7 @@ func (b *bench) registered(kind registryKind, services int) (r *registered, err 
 	if r.wire, err = newWire(r.server.Address(), kind.further); err != nil {
 		return r, err
 	}
-	r.wire.least = kind.least
+	r.wire.least, r.wire.repeats = kind.least, kind.repeats
 	binary, err := testbed.Build(b.ctx, root, "pilot-discovery", r.dir)
 	if err != nil {
 		return r, err
@@ -149,7 +149,8 @@ func (r *registered) arrivals(b *bench, name string, n int) error {
 		}
 		want += round.concerned
 		whole = append(whole, millis(last))
-		own = append(own, millis(round.begin.Add(last).Sub(time.Unix(0, r.wire.first.Load()))))
+		end := round.begin.Add(last)
+		own = append(own, millis(end.Sub(r.wire.answer(end))))
 	}
 	if err := b.pause(b.sizes.settle); err != nil {
 		return err

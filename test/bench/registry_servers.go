@@ -29,24 +29,26 @@ type registryKind struct {
 	further int
 	// least is the length of the shortest answer about a change, in bytes. Shorter ones are heartbeats.
 	least int
+	// repeats says that the server may send an answer about a change again, later.
+	repeats bool
 }
 
 func consulKind() registryKind {
-	return registryKind{"consul", func(root, dir string) (registryServer, error) { return servers.NewConsul(root, dir) }, 0, 0}
+	return registryKind{"consul", func(root, dir string) (registryServer, error) { return servers.NewConsul(root, dir) }, 0, 0, false}
 }
 
 func zooKeeperKind() registryKind {
 	return registryKind{"zookeeper", func(_, dir string) (registryServer, error) {
 		s, err := servers.NewZooKeeper(dir)
 		return &zooKeeper{Server: s}, err
-	}, 0, 0}
+	}, 0, 0, false}
 }
 
 func nacosKind() registryKind {
 	return registryKind{"nacos", func(root, dir string) (registryServer, error) {
 		s, err := servers.NewNacos(root, dir)
 		return &nacos{s}, err
-	}, servers.NacosOffset, 400}
+	}, servers.NacosOffset, 400, true}
 }
 
 // one registers instances one by one.

@@ -15,8 +15,10 @@ const contentSize = 450
 // wire is a relay between the control plane and a server. It notes when the server answered, and counts connections.
 type wire struct {
 	listeners []net.Listener
-	least     int          // what is shorter, in bytes, is no answer
-	first     atomic.Int64 // when the server sent something first since arm, in ns since 1970
+	least     int  // what is shorter, in bytes, is no answer
+	repeats   bool // the server may send an answer about the change before this one again
+	mu        sync.Mutex
+	answers   []time.Time  // of the server, since arm
 	content   atomic.Int64 // when it sent an answer with content last
 	bytes     atomic.Int64 // from the server
 	open      atomic.Int64
@@ -24,7 +26,8 @@ type wire struct {
 	group     sync.WaitGroup
 }
 
-// newWire returns a relay to a server. If further is not 0, it also relays to the port of the server that is so much higher.
+// newWire returns a relay to a server. If further is not 0, it also relays to the port of the server that is so much higher, and only what the server sends
+// there is an answer.
 func newWire(to string, further int) (*wire, error) {
 	server, err := net.ResolveTCPAddr("tcp", to)
 	if err != nil {
@@ -32,8 +35,8 @@ func newWire(to string, further int) (*wire, error) {
 	}
 	for range 20 { // until both ports are free
 		w := &wire{}
-		if err = w.listen(0, server.Port); err == nil && further != 0 {
-			err = w.listen(w.port()+further, server.Port+further)
+		if err = w.listen(0, server.Port, further == 0); err == nil && further != 0 {
+			err = w.listen(w.port()+further, server.Port+further, true)
 		}
 		if err == nil {
 			return w, nil
@@ -47,7 +50,7 @@ func newWire(to string, further int) (*wire, error) {
 func (w *wire) port() int { return w.listeners[0].Addr().(*net.TCPAddr).Port }
 
 // listen relays from one port on loopback to another.
-func (w *wire) listen(port, to int) error {
+func (w *wire) listen(port, to int, answers bool) error {
 	l, err := net.Listen("tcp", testbed.Loopback(port))
 	if err != nil {
 		return err
@@ -59,14 +62,14 @@ func (w *wire) listen(port, to int) error {
 			if err != nil {
 				return // it was closed
 			}
-			w.group.Go(func() { w.serve(c, testbed.Loopback(to)) })
+			w.group.Go(func() { w.serve(c, testbed.Loopback(to), answers) })
 		}
 	})
 	return nil
 }
 
 // serve relays one connection until one side ends it.
-func (w *wire) serve(client net.Conn, to string) {
+func (w *wire) serve(client net.Conn, to string, answers bool) {
 	defer client.Close()
 	server, err := net.DialTimeout("tcp", to, 5*time.Second)
 	if err != nil {
@@ -85,8 +88,8 @@ func (w *wire) serve(client net.Conn, to string) {
 	copyNoting(client, server, func(n int) {
 		now := time.Now().UnixNano()
 		w.bytes.Add(int64(n))
-		if n >= w.least {
-			w.first.CompareAndSwap(0, now)
+		if answers && n >= w.least {
+			w.answered(time.Unix(0, now))
 		}
 		if n >= contentSize {
 			w.content.Store(now)
@@ -111,8 +114,34 @@ func copyNoting(to, from net.Conn, note func(n int)) {
 	}
 }
 
-// arm makes the wire note the next answer.
-func (w *wire) arm() { w.first.Store(0) }
+// arm forgets the answers so far.
+func (w *wire) arm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers = w.answers[:0]
+}
+
+func (w *wire) answered(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers = append(w.answers, at)
+}
+
+// answer returns when the server answered about a change whose effect was complete at end: first since arm, or last if it repeats answers.
+// It is zero if the server has sent none.
+func (w *wire) answer(end time.Time) (at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.answers {
+		if a.Before(end) {
+			at = a
+			if !w.repeats {
+				break
+			}
+		}
+	}
+	return at
+}
 
 // close ends the relay. Its server and clients must have ended, or be about to.
 func (w *wire) close() {
