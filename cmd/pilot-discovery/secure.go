@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/config"
+	"github.com/pilotmesh/pilot/internal/controller/about"
 	"github.com/pilotmesh/pilot/internal/controller/cluster"
 	"github.com/pilotmesh/pilot/internal/controller/impersonation"
 	"github.com/pilotmesh/pilot/internal/loop"
@@ -96,7 +97,9 @@ type secure struct {
 	xds  *server.Server
 	// impersonation is nil if no caller may have the certificate of another workload.
 	impersonation ca.Impersonation
-	hooks         *webhooks
+	// about answers what metrics call the workload of a caller; nil without Kubernetes.
+	about func(context.Context, identity.Caller) string
+	hooks *webhooks
 }
 
 // newSecure creates the certificate authority, and the door for callers.
@@ -227,6 +230,9 @@ func (x *secure) add(g *run.Group, running *loop.Loop, xds *server.Server) {
 	if s.Kubernetes() && len(s.CA.NodeAccounts) > 0 {
 		x.impersonation = impersonation.Rule{Mesh: running, Accounts: s.CA.NodeAccounts, Cluster: s.ClusterID}
 	}
+	if s.Kubernetes() {
+		x.about = about.Pods{Mesh: running, Cluster: s.ClusterID}.About
+	}
 	g.Add(run.Actor{Name: "certificate authority", Run: x.keeper.Run, Ready: x.keeper.Ready()})
 	g.Add(run.ListenGRPC("xDS and certificates (--secureGRPCAddr)", s.SecureGRPCAddr, x.server(xds, x.keeper.TLS()), xds.Drain, s.ShutdownDuration/2))
 	x.hooks.add(g, running)
@@ -242,7 +248,7 @@ func (x *secure) server(xds *server.Server, settings *tls.Config) *grpc.Server {
 		}))...)
 	xds.Register(g)
 	if !s.CA.Off {
-		service := &ca.Service{Door: x.door, Signer: x.signer, Limits: x.keeper.Limits(), Impersonation: x.impersonation, Observe: x.metrics.Outcome}
+		service := &ca.Service{Door: x.door, Signer: x.signer, Limits: x.keeper.Limits(), Impersonation: x.impersonation, About: x.about, Observe: x.metrics.Outcome}
 		service.Register(g)
 	}
 	return g

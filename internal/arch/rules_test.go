@@ -68,7 +68,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/resource", "engine/omap engine/store xds/nds"},
 	{"xds/envoy", "api/connection engine/omap mesh security/compliance xds/resource"},
 	{"xds/authz", "api engine/omap engine/query mesh proxy state/... view/... xds/envoy"},
-	{"xds/telemetry", "api engine/query proxy state/... view/... xds/envoy"},
+	{"xds/telemetry", "api engine/query mesh proxy state/... view/... xds/envoy"},
 	{"xds/extension", "api engine/query proxy state/... view/... xds/envoy xds/resource"},
 	{"xds/layer", "engine/omap engine/query mesh view/..."},
 	{"xds/secret", translator + " api/kube security/credential"},
@@ -111,6 +111,7 @@ var flow = []struct{ pkg, imports string }{
 	{"controller/permission", "api api/kube controller/fair engine/omap loop source state/... xds/resource xds/secret"},
 	{"controller/entries", "api api/kube engine/omap loop source state/... view/registration"},
 	{"controller/status", "ads/server api engine/omap explain/live loop state/... xds/class"},
+	{"controller/about", "api api/kube loop mesh security/identity"},
 	{"controller/impersonation", "api api/kube loop security/identity state/..."},
 	{"controller/cluster", "api controller/entries controller/status security/identity source/kept state/... view/registration"},
 	// Pages and metrics; the node agent.

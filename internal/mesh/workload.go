@@ -1,6 +1,10 @@
 package mesh
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // Labels that say what a workload is.
 const (
@@ -29,3 +33,32 @@ func IdentityOf(labels Labels, owner string) WorkloadIdentity {
 	is.Revision = cmp.Or(value(canonicalRevisionLabel), value(appVersionLabel), value(versionLabel), latest)
 	return is
 }
+
+// WorkloadField is a part of the text about a workload; see Text.
+type WorkloadField int
+
+// The parts, in their order.
+const (
+	FieldWorkload WorkloadField = iota
+	FieldApp
+	FieldVersion
+	FieldService
+	FieldRevision
+	FieldCluster
+)
+
+// FieldSeparator separates the parts. Names and values of labels in Kubernetes do not have it.
+const FieldSeparator = "/"
+
+// Text returns the parts in their order, for a certificate of the workload in a cluster. It is empty if a part has a separator, or a character that is
+// written in another way where the subject of a certificate is shown (RFC 2253, section 2.4).
+func (w WorkloadIdentity) Text(cluster string) string {
+	parts := []string{w.Workload, w.App, w.Version, w.Service, w.Revision, cluster}
+	if slices.ContainsFunc(parts, func(p string) bool { return strings.Trim(p, certifiable) != "" }) {
+		return ""
+	}
+	return strings.Join(parts, FieldSeparator)
+}
+
+// certifiable are the characters of names and of values of labels in Kubernetes.
+const certifiable = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."

@@ -1,6 +1,9 @@
 package mesh
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestIdentityOf: a label with the name of the workload goes before its owner, and the owner before labels about applications; a service is named by
 // labels about applications first.
@@ -18,6 +21,22 @@ func TestIdentityOf(t *testing.T) {
 	} {
 		if got := IdentityOf(LabelsOf(c.labels), c.owner); got != c.want {
 			t.Errorf("%v, owner %q: %+v, want %+v", c.labels, c.owner, got, c.want)
+		}
+	}
+}
+
+// TestText: the parts of the text about a workload are found by their places. A text that could be read in another way is empty.
+func TestText(t *testing.T) {
+	is := WorkloadIdentity{Workload: "reviews-v1", App: "reviews", Version: "v1.2_x", Service: "reviews", Revision: "latest"}
+	parts := strings.Split(is.Text("east"), FieldSeparator)
+	for field, want := range map[WorkloadField]string{FieldWorkload: "reviews-v1", FieldApp: "reviews", FieldVersion: "v1.2_x", FieldService: "reviews", FieldRevision: "latest", FieldCluster: "east"} {
+		if len(parts) != 6 || parts[field] != want {
+			t.Errorf("part %d of %q, want %q", field, parts, want)
+		}
+	}
+	for _, bad := range []string{"a/b", "a,description=evil", `a\`, "ä"} {
+		if got := is.Text(bad); got != "" {
+			t.Errorf("with the cluster %q: %q", bad, got)
 		}
 	}
 }

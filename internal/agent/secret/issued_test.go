@@ -82,7 +82,7 @@ func (a *authority) answer(ctx context.Context, t *testing.T, csr string) ([]str
 	if err != nil {
 		return nil, err
 	}
-	chain, err := signer.Issue(key, id, valid, now)
+	chain, err := signer.Issue(key, ca.Subject{Identity: id}, valid, now)
 	if fault == "no root" && err == nil {
 		chain = chain[:1]
 	}

@@ -89,7 +89,7 @@ func TestOnlyTheKeyOfTheRequestCounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			chain, err := a.Issue(public, reviews, time.Minute, now)
+			chain, err := a.Issue(public, Subject{Identity: reviews}, time.Minute, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,14 +161,14 @@ func TestLimits(t *testing.T) {
 	}
 	now := time.Now()
 	a := selfSigned(t, time.Minute, 0, now)
-	chain, err := a.Issue(&ecKey(t).PublicKey, reviews, time.Hour, now)
+	chain, err := a.Issue(&ecKey(t).PublicKey, Subject{Identity: reviews}, time.Hour, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if leaf := leafOf(t, chain); leaf.NotAfter.After(now.Add(time.Minute)) {
 		t.Error("a certificate outlives what signed it")
 	}
-	if _, err := a.Issue(&ecKey(t).PublicKey, reviews, time.Hour, now.Add(time.Hour)); err == nil {
+	if _, err := a.Issue(&ecKey(t).PublicKey, Subject{Identity: reviews}, time.Hour, now.Add(time.Hour)); err == nil {
 		t.Error("an authority that has expired signs")
 	}
 }
@@ -225,7 +225,7 @@ func TestPluggedIn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		chain, err := a.Issue(&ecKey(t).PublicKey, reviews, time.Minute, now)
+		chain, err := a.Issue(&ecKey(t).PublicKey, Subject{Identity: reviews}, time.Minute, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestMoreRoots(t *testing.T) {
 	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "caCertificates[0].pem") {
 		t.Errorf("what cannot be read is told as %v", errs)
 	}
-	chain, err := root.Issue(&ecKey(t).PublicKey, reviews, time.Minute, now, trusted.Of("")...)
+	chain, err := root.Issue(&ecKey(t).PublicKey, Subject{Identity: reviews}, time.Minute, now, trusted.Of("")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestBadAuthorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	leafKey := ecKey(t)
-	chain, err := root.Issue(&leafKey.PublicKey, reviews, time.Minute, now)
+	chain, err := root.Issue(&leafKey.PublicKey, Subject{Identity: reviews}, time.Minute, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestRotation(t *testing.T) {
 			if now.Before(members[i].renew) {
 				continue
 			}
-			chain, err := a.Issue(&ecKey(t).PublicKey, reviews, 20*time.Second, now)
+			chain, err := a.Issue(&ecKey(t).PublicKey, Subject{Identity: reviews}, 20*time.Second, now)
 			if err != nil {
 				t.Fatal(err)
 			}

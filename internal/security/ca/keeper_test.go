@@ -217,7 +217,7 @@ func TestConnections(t *testing.T) {
 	k := keep(t, Settings{Folder: Folder(dir)})
 	pair := func(a *Authority) *tls.Certificate {
 		key := ecKey(t)
-		chain, err := a.Issue(&key.PublicKey, reviews, time.Minute, now)
+		chain, err := a.Issue(&key.PublicKey, Subject{Identity: reviews}, time.Minute, now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ type Registrar struct {
 }
 
 // Sign implements Signer.
-func (r *Registrar) Sign(ctx context.Context, request string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error) {
+func (r *Registrar) Sign(ctx context.Context, request string, key crypto.PublicKey, of Subject, valid time.Duration, name string) ([]string, error) {
 	signer, err := r.signer(name)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
@@ -46,7 +46,7 @@ func (r *Registrar) Sign(ctx context.Context, request string, key crypto.PublicK
 	if err != nil {
 		return nil, err
 	}
-	if err := onlyAsks(q, id); err != nil {
+	if err := onlyAsks(q, of.Identity); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	roots := r.Roots(signer)
@@ -57,7 +57,7 @@ func (r *Registrar) Sign(ctx context.Context, request string, key crypto.PublicK
 	if err != nil {
 		return nil, err
 	}
-	list, err := checkAnswer(answer, roots, key, id, r.Now())
+	list, err := checkAnswer(answer, roots, key, of.Identity, r.Now())
 	if err != nil {
 		return nil, fmt.Errorf("what the signer %s answers is not used: %w", signer, err)
 	}

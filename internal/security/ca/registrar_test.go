@@ -75,7 +75,7 @@ func TestRegistrar(t *testing.T) {
 	key := ecKey(t)
 	for wish, want := range map[string]string{"": "example.com/mesh", "other": "example.com/other"} {
 		r, e := registrar(root, nil)
-		chain, err := r.Sign(t.Context(), own(t, key, reviews), key.Public(), reviews, time.Hour, wish)
+		chain, err := r.Sign(t.Context(), own(t, key, reviews), key.Public(), Subject{Identity: reviews}, time.Hour, wish)
 		if err != nil || e.signer != want || e.asked != time.Hour {
 			t.Fatalf("%v by %q for %v", err, e.signer, e.asked)
 		}
@@ -107,7 +107,7 @@ func TestRegistrarRefuses(t *testing.T) {
 		"the extension 2.5.29.19": {URIs: []*url.URL{uri}, ExtraExtensions: []pkix.Extension{ca}},
 	} {
 		r, e := registrar(root, nil)
-		_, err := r.Sign(t.Context(), request(t, key, q), key.Public(), reviews, time.Hour, "")
+		_, err := r.Sign(t.Context(), request(t, key, q), key.Public(), Subject{Identity: reviews}, time.Hour, "")
 		if err == nil || !strings.Contains(err.Error(), want) || e.signer != "" {
 			t.Errorf("%s: %v; %q was asked", want, err, e.signer)
 		}
@@ -119,7 +119,7 @@ func TestRegistrarDoubts(t *testing.T) {
 	root, unknown := selfSigned(t, time.Hour, 0, time.Now()), selfSigned(t, time.Hour, 0, time.Now())
 	key := ecKey(t)
 	sign := func(r *Registrar, wish string) error {
-		_, err := r.Sign(t.Context(), own(t, key, reviews), key.Public(), reviews, time.Hour, wish)
+		_, err := r.Sign(t.Context(), own(t, key, reviews), key.Public(), Subject{Identity: reviews}, time.Hour, wish)
 		return err
 	}
 	stranger := ecKey(t)

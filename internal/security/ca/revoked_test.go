@@ -92,7 +92,7 @@ func TestRevokedCallerIsNotSigned(t *testing.T) {
 func calling(t *testing.T, k *Keeper, service *Service) func() (*x509.Certificate, error) {
 	t.Helper()
 	key := ecKey(t)
-	chain, err := k.Authority().Issue(&key.PublicKey, reviews, time.Hour, time.Now())
+	chain, err := k.Authority().Issue(&key.PublicKey, Subject{Identity: reviews}, time.Hour, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

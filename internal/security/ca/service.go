@@ -36,12 +36,12 @@ const (
 type Signer interface {
 	// Sign returns a certificate, its chain and the trusted roots, each as PEM; the root that vouches for it is the last. request is what
 	// the caller sent as PEM, and key the public key in it. name is the signer that the caller wishes; empty for any.
-	Sign(ctx context.Context, request string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error)
+	Sign(ctx context.Context, request string, key crypto.PublicKey, of Subject, valid time.Duration, name string) ([]string, error)
 }
 
 // Sign implements Signer with the present authority. It refuses a caller on a connection with a revoked certificate, even if the door has
 // admitted the caller.
-func (k *Keeper) Sign(ctx context.Context, _ string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error) {
+func (k *Keeper) Sign(ctx context.Context, _ string, key crypto.PublicKey, of Subject, valid time.Duration, name string) ([]string, error) {
 	if name != "" {
 		return nil, status.Errorf(codes.InvalidArgument, "the caller asks for a certificate by the signer %.100q, and this authority signs itself; remove the setting CERT_SIGNER of the proxy", name)
 	}
@@ -50,7 +50,7 @@ func (k *Keeper) Sign(ctx context.Context, _ string, key crypto.PublicKey, id id
 			return nil, status.Errorf(codes.Unauthenticated, "client certificate: %v", err)
 		}
 	}
-	return k.Authority().Issue(key, id, valid, k.s.Now(), k.s.More().Of("")...)
+	return k.Authority().Issue(key, of, valid, k.s.Now(), k.s.More().Of("")...)
 }
 
 // Impersonation decides whether a caller may have the certificate of another workload.
@@ -67,6 +67,8 @@ type Service struct {
 	Limits Limits
 	// Impersonation is nil if no caller may have the certificate of another workload.
 	Impersonation Impersonation
+	// About returns the names in metrics of the workload that a caller is; empty if they are not known. It may be nil.
+	About func(ctx context.Context, caller identity.Caller) string
 	// Observe is called with the outcome of each request.
 	Observe func(Outcome)
 }
@@ -100,20 +102,22 @@ func (s *Service) create(ctx context.Context, q *security.IstioCertificateReques
 	if caller.IsZero() {
 		return nil, Unauthenticated, status.Error(codes.Unauthenticated, "certificates are issued over TLS only")
 	}
-	id := caller.Identity
+	of := Subject{Identity: caller.Identity}
 	fields := q.GetMetadata().GetFields()
 	if other := fields[impersonateKey].GetStringValue(); other != "" {
-		if id, err = s.impersonate(ctx, caller, other); err != nil {
+		if of.Identity, err = s.impersonate(ctx, caller, other); err != nil {
 			s.Door.Refuse(ctx, "a caller may not have the certificate of another workload", err)
 			return nil, Forbidden, status.Error(codes.PermissionDenied, err.Error())
 		}
+	} else {
+		of.About = s.about(ctx, caller)
 	}
 	key, err := PublicKey(q.GetCsr())
 	if err != nil {
 		s.Door.Refuse(ctx, "a request for a certificate cannot be granted", err)
 		return nil, Malformed, status.Error(codes.InvalidArgument, err.Error())
 	}
-	chain, err := s.Signer.Sign(ctx, q.GetCsr(), key, id, s.Limits.Bound(q.GetValidityDuration()), fields[signerKey].GetStringValue())
+	chain, err := s.Signer.Sign(ctx, q.GetCsr(), key, of, s.Limits.Bound(q.GetValidityDuration()), fields[signerKey].GetStringValue())
 	if err != nil {
 		s.Door.Refuse(ctx, "a certificate cannot be signed", err)
 		if _, ok := status.FromError(err); ok {
@@ -125,6 +129,15 @@ func (s *Service) create(ctx context.Context, q *security.IstioCertificateReques
 		return nil, Failed, status.Errorf(codes.Unavailable, "the certificate cannot be signed now: %v", err)
 	}
 	return chain, Issued, nil
+}
+
+// about returns the names in metrics of the workload that a caller is. A caller that renews its certificate shows the former one, and no pod: then its
+// names stay.
+func (s *Service) about(ctx context.Context, caller identity.Caller) string {
+	if s.About == nil || caller.Pod == (identity.Pod{}) {
+		return caller.About
+	}
+	return s.About(ctx, caller)
 }
 
 // impersonate returns the identity of another workload if the caller may have its certificate.

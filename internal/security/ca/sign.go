@@ -97,17 +97,29 @@ func (l Limits) Bound(seconds int64) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
+// Subject is the workload that a certificate is for.
+type Subject struct {
+	identity.Identity
+	// About has the names of the workload in metrics; see mesh.WorkloadIdentity. Servers believe them, so they must not be the caller's words. It is
+	// empty if they are not known.
+	About string
+}
+
 // Issue signs a certificate for a workload. It returns the certificate, its chain, and the trusted roots, each as PEM. The last one is
 // the root that vouches for the certificate. more are further roots that the mesh trusts.
-func (a *Authority) Issue(key crypto.PublicKey, id identity.Identity, valid time.Duration, now time.Time, more ...*x509.Certificate) ([]string, error) {
-	if err := id.Check(); err != nil {
+func (a *Authority) Issue(key crypto.PublicKey, of Subject, valid time.Duration, now time.Time, more ...*x509.Certificate) ([]string, error) {
+	if err := of.Check(); err != nil {
 		return nil, err
 	}
-	uri, err := url.Parse(id.String())
+	uri, err := url.Parse(of.Identity.String())
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := a.sign(&x509.Certificate{URIs: []*url.URL{uri}}, key, valid, now)
+	t := &x509.Certificate{URIs: []*url.URL{uri}}
+	if of.About != "" {
+		t.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: identity.AboutType(), Value: of.About}}
+	}
+	leaf, err := a.sign(t, key, valid, now)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"time"
@@ -44,6 +45,22 @@ type Caller struct {
 	Means string
 	// Pod is the pod to which its token is bound; zero if the token does not say.
 	Pod Pod
+	// About has the names of its workload in metrics, as its certificate has them; empty if it has none.
+	About string
+}
+
+// AboutType is the type of the attribute in the subject of a certificate that has the names of the workload in metrics: description (RFC 4519,
+// section 2.5). The authority of the mesh writes it; see mesh.WorkloadIdentity.
+func AboutType() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{2, 5, 4, 13} }
+
+// aboutOf returns the names in a certificate.
+func aboutOf(c *x509.Certificate) string {
+	for _, a := range c.Subject.Names {
+		if text, ok := a.Value.(string); ok && a.Type.Equal(AboutType()) {
+			return text
+		}
+	}
+	return ""
 }
 
 // Pod is a pod as a token of Kubernetes names it.
@@ -103,7 +120,7 @@ func (a Certificates) Authenticate(_ context.Context, c Credentials) (Caller, er
 	domains := a.TrustDomains()
 	for _, d := range domains {
 		if id.TrustDomain == d {
-			return Caller{Identity: id, Expires: c.Certificate.NotAfter, Means: "client certificate"}, nil
+			return Caller{Identity: id, Expires: c.Certificate.NotAfter, Means: "client certificate", About: aboutOf(c.Certificate)}, nil
 		}
 	}
 	return Caller{}, fmt.Errorf("client certificate: its trust domain %q is neither that of the mesh nor an alias of it %q (trustDomain, trustDomainAliases)", id.TrustDomain, domains)

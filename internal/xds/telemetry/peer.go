@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"fmt"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
@@ -8,26 +10,38 @@ import (
 	setv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/set_filter_state/v3"
 	celformatv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/cel/v3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// peerNamespace is the key under which a connection has the namespace of its client.
-const peerNamespace = "pilot.peer." + envoy.PeerNamespace
+// peerKey begins the keys under which a connection has what the certificate of its client says.
+const peerKey = "pilot.peer."
 
-// rememberPeer is a filter that remembers the namespace in the certificate of a client, once per connection. The identity in it is
-// spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT.
+// rememberPeer is a filter that remembers what the certificate of a client says about its workload, once per connection. The identity in it is
+// spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT. The attribute "description" of its subject, if there is one, has the names of the workload; package
+// security/ca writes it.
 func rememberPeer() *listenerv3.Filter {
-	namespace := &corev3.SubstitutionFormatString{
-		OmitEmptyValues: true,
-		Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: &corev3.DataSource{
-			Specifier: &corev3.DataSource_InlineString{InlineString: "%CEL(connection.uri_san_peer_certificate.split('/')[4])%"},
-		}},
-		Formatters: []*corev3.TypedExtensionConfig{{Name: "envoy.formatter.cel", TypedConfig: envoy.Pack(&celformatv3.Cel{
-			CelConfig: &corev3.CelExpressionConfig{EnableStringFunctions: true},
-		})}},
+	values := []*valuev3.FilterStateValue{peerValue(envoy.PeerNamespace, "connection.uri_san_peer_certificate.split('/')[4]")}
+	for _, w := range aboutWorkload() {
+		if w.key != envoy.PeerNamespace {
+			values = append(values, peerValue(w.key, fmt.Sprintf("connection.subject_peer_certificate.split('description=')[1].split(',')[0].split('%s')[%d]", mesh.FieldSeparator, w.field)))
+		}
 	}
-	return envoy.NetworkFilter("envoy.filters.network.set_filter_state", &setv3.Config{OnDownstreamTlsHandshake: []*valuev3.FilterStateValue{{
-		Key: &valuev3.FilterStateValue_ObjectKey{ObjectKey: peerNamespace}, FactoryKey: "envoy.string", SkipIfEmpty: true,
-		Value: &valuev3.FilterStateValue_FormatString{FormatString: namespace},
-	}}})
+	return envoy.NetworkFilter("envoy.filters.network.set_filter_state", &setv3.Config{OnDownstreamTlsHandshake: values})
+}
+
+// peerValue remembers the value of an expression. If the certificate does not have what it reads, there is none.
+func peerValue(key, expression string) *valuev3.FilterStateValue {
+	return &valuev3.FilterStateValue{
+		Key: &valuev3.FilterStateValue_ObjectKey{ObjectKey: peerKey + key}, FactoryKey: "envoy.string", SkipIfEmpty: true,
+		Value: &valuev3.FilterStateValue_FormatString{FormatString: &corev3.SubstitutionFormatString{
+			OmitEmptyValues: true,
+			Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: &corev3.DataSource{
+				Specifier: &corev3.DataSource_InlineString{InlineString: "%CEL(" + expression + ")%"},
+			}},
+			Formatters: []*corev3.TypedExtensionConfig{{Name: "envoy.formatter.cel", TypedConfig: envoy.Pack(&celformatv3.Cel{
+				CelConfig: &corev3.CelExpressionConfig{EnableStringFunctions: true},
+			})}},
+		}},
+	}
 }

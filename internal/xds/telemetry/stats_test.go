@@ -65,7 +65,7 @@ func TestTagsOfSides(t *testing.T) {
 	for name, want := range map[string][3]string{
 		"reporter":                   {"destination", "destination", "source"},
 		"source_workload_namespace":  {"%FILTER_STATE(pilot.peer.workload_namespace:PLAIN)%", unknown, "%ENVIRONMENT(POD_NAMESPACE)%"},
-		"source_app":                 {unknown, unknown, "%ENVIRONMENT(PROXY_APP)%"},
+		"source_app":                 {"%FILTER_STATE(pilot.peer.app:PLAIN)%", unknown, "%ENVIRONMENT(PROXY_APP)%"},
 		"source_principal":           {"%DOWNSTREAM_PEER_URI_SAN%", "%DOWNSTREAM_PEER_URI_SAN%", "%UPSTREAM_LOCAL_URI_SAN%"},
 		"connection_security_policy": {"mutual_tls", "none", unknown},
 		"destination_workload":       {"%ENVIRONMENT(ISTIO_META_WORKLOAD_NAME)%", "%ENVIRONMENT(ISTIO_META_WORKLOAD_NAME)%", "%UPSTREAM_METADATA(pilot.peer:workload)%"},

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"encoding/json"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	view "github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -49,18 +50,21 @@ func (t metricTag) format(fallback bool) string {
 }
 
 // workloadTag is a tag about a workload: its name behind source_ or destination_, the variable with the value of the proxy's own workload,
-// and the key of the value in the metadata of an endpoint.
-type workloadTag struct{ name, variable, key string }
+// the key of the value in the metadata of an endpoint, and its place in the certificate of a client, unless it is in the identity there.
+type workloadTag struct {
+	name, variable, key string
+	field               mesh.WorkloadField
+}
 
 func aboutWorkload() []workloadTag {
 	return []workloadTag{
-		{"workload", envoy.EnvWorkload, envoy.PeerWorkload},
-		{"workload_namespace", envoy.EnvNamespace, envoy.PeerNamespace},
-		{"app", envoy.EnvApp, envoy.PeerApp},
-		{"version", envoy.EnvVersion, envoy.PeerVersion},
-		{"canonical_service", envoy.EnvCanonicalService, envoy.PeerService},
-		{"canonical_revision", envoy.EnvCanonicalRevision, envoy.PeerRevision},
-		{"cluster", envoy.EnvCluster, envoy.PeerCluster},
+		{"workload", envoy.EnvWorkload, envoy.PeerWorkload, mesh.FieldWorkload},
+		{"workload_namespace", envoy.EnvNamespace, envoy.PeerNamespace, 0},
+		{"app", envoy.EnvApp, envoy.PeerApp, mesh.FieldApp},
+		{"version", envoy.EnvVersion, envoy.PeerVersion, mesh.FieldVersion},
+		{"canonical_service", envoy.EnvCanonicalService, envoy.PeerService, mesh.FieldService},
+		{"canonical_revision", envoy.EnvCanonicalRevision, envoy.PeerRevision, mesh.FieldRevision},
+		{"cluster", envoy.EnvCluster, envoy.PeerCluster, mesh.FieldCluster},
 	}
 }
 
@@ -93,10 +97,10 @@ func (b builder) standardTags(http, secure bool) []metricTag {
 
 // sourceTag is a tag about the workload of a client. Only its certificate is believed.
 func sourceTag(name, key string, certified bool) metricTag {
-	if !certified || key != envoy.PeerNamespace {
+	if !certified {
 		return metricTag{name: name, text: unknown}
 	}
-	return metricTag{name: name, from: []operator{{"FILTER_STATE", peerNamespace + ":PLAIN"}}}
+	return metricTag{name: name, from: []operator{{"FILTER_STATE", peerKey + key + ":PLAIN"}}}
 }
 
 // principals are the tags with the identities in certificates, and whether the connection has mutual TLS of the mesh.

@@ -70,7 +70,7 @@ func TestSigner(t *testing.T) {
 	issue := func() ([]string, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		return r.Sign(ctx, p.csr(key), key.Public(), reviews, time.Hour, "")
+		return r.Sign(ctx, p.csr(key), key.Public(), ca.Subject{Identity: reviews}, time.Hour, "")
 	}
 	if _, err := issue(); err == nil || !strings.Contains(err.Error(), "apply manifests/signer.yaml") {
 		t.Errorf("without the right: %v", err)

@@ -2,6 +2,8 @@ package dashboards
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +26,9 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/test/envoy"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 	"github.com/pilotmesh/pilot/test/repo"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -130,6 +134,8 @@ type bed struct {
 	*testing.T
 	*testbed.Discovery
 	client, server *testbed.Agent
+	authority      *certs.Authority
+	roots          string // file with the root of the authority
 	// The ports of the client's proxy, and the ones at which the server's applications listen.
 	http, grpc, tcp, httpBack, grpcBack, tcpBack int
 	requests                                     *http.Client
@@ -167,6 +173,7 @@ func open(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	b.TLSOnly()
+	b.plugIn()
 	b.Args = []string{"--meshConfig=" + settings}
 	if _, err := b.Write("mesh.yaml", fmt.Sprintf(mesh, b.http, b.grpc, b.tcp, b.httpBack, b.grpcBack, b.tcpBack)); err != nil {
 		t.Fatal(err)
@@ -176,7 +183,7 @@ func open(t *testing.T) *bed {
 	}
 	t.Cleanup(b.Stop)
 	b.server = b.agent("cart", "store", "v1", server)
-	b.client = b.agent("shopper", "shop", "v2", "127.1.0.1")
+	b.client = b.agent("shopper", "shop", "v2", "127.1.0.1", "PROV_CERT="+b.former("shopper", "shop", "shopper-v2/shopper/v2/shopper/v2/east"))
 	conn, err := grpc.NewClient("passthrough:///"+testbed.Loopback(b.grpc), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("cart.store.svc.cluster.local"))
 	if err != nil {
@@ -221,8 +228,44 @@ func (b *bed) serve() {
 	b.Cleanup(func() { _ = tcp.Close() })
 }
 
+// plugIn gives the control plane an authority that the test has, too.
+func (b *bed) plugIn() {
+	b.Helper()
+	var err error
+	if b.authority, err = certs.NewAuthority("mesh"); err != nil {
+		b.Fatal(err)
+	}
+	dir, pair := b.TempDir(), b.authority.Pair()
+	b.files(dir, map[string]string{"ca-cert.pem": pair.Cert, "ca-key.pem": pair.Key, "cert-chain.pem": pair.Cert, "root-cert.pem": pair.Cert})
+	b.Env, b.roots = append(b.Env, "ROOT_CA_DIR="+dir), filepath.Join(dir, "root-cert.pem")
+}
+
+// former returns a folder with a certificate that an agent shows to the authority when it asks for another one. It says what the control plane has said about
+// the workload before, by its pod: see TestAbout in internal/security/ca and TestCertificatesNameWorkloads in test/cluster/proxies.
+func (b *bed) former(account, namespace, about string) string {
+	b.Helper()
+	pair, err := b.authority.Issue(certs.Identity{URIs: []string{"spiffe://cluster.local/ns/" + namespace + "/sa/" + account}}, func(c *x509.Certificate) {
+		c.Subject = pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{{Type: identity.AboutType(), Value: about}}}
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	dir := b.TempDir()
+	b.files(dir, map[string]string{"cert-chain.pem": pair.Cert, "key.pem": pair.Key, "root-cert.pem": b.authority.Pair().Cert})
+	return dir
+}
+
+func (b *bed) files(dir string, of map[string]string) {
+	b.Helper()
+	for name, text := range of {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // agent starts the proxy of a workload, and waits until it is ready.
-func (b *bed) agent(app, namespace, version, ip string) *testbed.Agent {
+func (b *bed) agent(app, namespace, version, ip string, more ...string) *testbed.Agent {
 	b.Helper()
 	args, env, err := b.Certified(b.Context(), controlBinary, b.TempDir(), namespace, app)
 	if err != nil {
@@ -233,6 +276,7 @@ func (b *bed) agent(app, namespace, version, ip string) *testbed.Agent {
 		Env: append(env, fmt.Sprintf(`ISTIO_METAJSON_LABELS={"app":%q,"version":%q}`, app, version), "ISTIO_META_CLUSTER_ID=east",
 			"ISTIO_META_WORKLOAD_NAME="+app+"-"+version, `ISTIO_METAJSON_ANNOTATIONS={"sidecar.istio.io/statsFlushInterval":"1s"}`),
 	}
+	o.Env = append(append(o.Env, "XDS_ROOT_CA="+b.roots), more...)
 	a, err := testbed.StartAgent(o, b.TempDir(), testbed.Node{Name: app, Namespace: namespace, IP: ip, Discovery: b.Secure})
 	if err != nil {
 		b.Fatal(err)

@@ -1,0 +1,43 @@
+// Package about answers what metrics call the workload of a caller that asks for a certificate.
+//
+// Invariants: the pod of a caller follows from its token, which its API server binds to the pod; the caller's own claims do not count. The names
+// are the ones that the reports of clients have of the pod as a server; see mesh.IdentityOf.
+//
+// Goroutines: none.
+package about
+
+import (
+	"context"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/loop"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/security/identity"
+)
+
+// Pods knows the pods of a cluster.
+type Pods struct {
+	Mesh loop.Inspector
+	// Cluster is the cluster whose API server checks tokens.
+	Cluster string
+}
+
+// About returns the names of the pod to which the token of a caller is bound, as mesh.WorkloadIdentity.Text has them. It is empty if the token is bound to
+// none, or if the pod is not known or has another service account.
+func (p Pods) About(ctx context.Context, caller identity.Caller) string {
+	if caller.Pod.Name == "" {
+		return ""
+	}
+	text, err := loop.Look(ctx, p.Mesh, func(v *loop.View) string {
+		pod, ok := v.Tables.Kube.Pods.Peek(api.Key{Kind: kube.KindPod, Namespace: caller.Namespace, Name: caller.Pod.Name, Cluster: p.Cluster})
+		if !ok || pod.ServiceAccount != caller.ServiceAccount {
+			return ""
+		}
+		return mesh.IdentityOf(pod.Labels, pod.Owner.Name).Text(p.Cluster)
+	})
+	if err != nil {
+		return "" // the control plane ends, or the caller is gone
+	}
+	return text
+}
