@@ -41,7 +41,9 @@ func TestGateway(t *testing.T) {
 	t.Cleanup(func() { u.run("uninstall", "--crds") })
 	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
 	u.deploy("shop")
-	u.until("the root of the mesh in the namespace", func() bool { return strings.Contains(u.kubectl("get", "configmaps", "-n", "edge"), "istio-ca-root-cert") })
+	u.until("the root of the mesh in the namespace", func() bool {
+		return strings.Contains(u.kubectl("get", "configmaps", "-n", "edge"), "istio-ca-root-cert")
+	})
 	before := u.objects()
 
 	gateway := []string{"--chart", "pilot-gateway", "--name", "istio-ingress", "-n", "edge"}

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,6 +27,7 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/test/cluster/mesh"
 )
 
@@ -101,6 +103,7 @@ func TestMutualTLS(t *testing.T) {
 type caller struct {
 	*stage
 	conn *grpc.ClientConn
+	cert *x509.Certificate // the last one
 }
 
 // caller connects to the control plane.
@@ -116,7 +119,7 @@ func (s *stage) caller() *caller {
 	})))
 	s.must(err)
 	s.Cleanup(func() { _ = conn.Close() })
-	return &caller{s, conn}
+	return &caller{stage: s, conn: conn}
 }
 
 // token returns a token of an account, bound to a pod unless that is nil.
@@ -159,6 +162,7 @@ func (c *caller) ask(token, impersonated string) (string, error) {
 	block, _ := pem.Decode([]byte(got.GetCertChain()[0]))
 	cert, err := x509.ParseCertificate(block.Bytes)
 	c.must(err)
+	c.cert = cert
 	if len(cert.URIs) != 1 || cert.Subject.CommonName != "" || len(cert.DNSNames) > 0 {
 		c.Errorf("a certificate for more than the caller's own identity: %v, %v, %v", cert.URIs, cert.Subject, cert.DNSNames)
 	}
@@ -193,6 +197,28 @@ func TestCallers(t *testing.T) {
 	for _, token := range []string{own, gone, broken} {
 		if strings.Contains(log, token[len(token)-40:]) {
 			t.Error("the log of the control plane has a token")
+		}
+	}
+	s.noneFailed()
+}
+
+// TestCertificatesNameWorkloads: the certificate of a pod has the name of its Deployment, for the metrics of servers when it asks with its
+// token. One for a token that is bound to no pod has no name, whatever the request says.
+func TestCertificatesNameWorkloads(t *testing.T) {
+	s := on(t)
+	c := s.caller()
+	name, err := s.Pod(t.Context(), "shop")
+	s.must(err)
+	pod, err := s.Cluster.Client().CoreV1().Pods(mesh.Namespace).Get(t.Context(), name, meta.GetOptions{})
+	s.must(err)
+	for what, token := range map[string]string{"bound": c.token(sidecarAccount(), "istio-ca", pod), "unbound": c.token(sidecarAccount(), "istio-ca", nil)} {
+		_, err := c.ask(token, "")
+		s.must(err)
+		caller, err := identity.Certificates{TrustDomains: func() []string { return []string{"cluster.local"} }, Now: time.Now}.Authenticate(t.Context(), identity.Credentials{Certificate: c.cert})
+		s.must(err)
+		workload, rest, _ := strings.Cut(caller.About, "/")
+		if right := workload != "" && strings.HasPrefix(name, workload+"-") && strings.HasSuffix(rest, "/Kubernetes"); right != (what == "bound") {
+			t.Errorf("the certificate for a token of the pod %s, %s, says %q", name, what, caller.About)
 		}
 	}
 	s.noneFailed()
