@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -212,7 +213,9 @@ func (b *bubble) openUntil(ctx context.Context, has string) envoyStream {
 		name, version, _ := strings.Cut(word, "@")
 		q.InitialResourceVersions[name] = version
 	}
-	b.must(s.Send(q))
+	if err := s.Send(q); !errors.Is(err, io.EOF) { // with EOF the stream has ended already, and Recv returns why
+		b.must(err)
+	}
 	return s
 }
 

@@ -54,7 +54,7 @@ func rewriteSlowly(t *testing.T, to string) bool {
 
 // TestMovedAndCut moves a file and cuts the new one, whose content comes later.
 func TestMovedAndCut(t *testing.T) {
-	w := openWith(t, file.Options{MaxWait: 2 * time.Second}, map[string]string{"a.yaml": entries("a"), "b.yaml": entries("b")})
+	w := openWith(t, file.Options{MaxWait: time.Minute}, map[string]string{"a.yaml": entries("a"), "b.yaml": entries("b")})
 	must(t, os.Rename(w.path("a.yaml"), w.path("c.yaml")))
 	must(t, os.Truncate(w.path("c.yaml"), 0))
 	write(t, w.path("b.yaml"), entry("b", "192.0.2.7"))
@@ -64,8 +64,12 @@ func TestMovedAndCut(t *testing.T) {
 	if n := w.events[key("a")]; n != 2 {
 		t.Errorf("a came, and changed %d times, want once", n-1)
 	}
-	// Objects that do not return are held only for a while.
-	must(t, os.Remove(w.path("c.yaml")))
+}
+
+// TestCutAndGone: objects whose file is empty or gone are held only for a while.
+func TestCutAndGone(t *testing.T) {
+	w := openWith(t, file.Options{MaxWait: 100 * time.Millisecond}, map[string]string{"a.yaml": entries("a"), "b.yaml": entries("b")})
+	must(t, os.Remove(w.path("a.yaml")))
 	must(t, os.Truncate(w.path("b.yaml"), 0))
 	w.until("both are gone", w.has())
 }
