@@ -51,8 +51,8 @@ func nacosKind() registryKind {
 	}, servers.NacosOffset, 400, true}
 }
 
-// one registers instances one by one.
-func one(ctx context.Context, list []servers.Instance, register func(context.Context, servers.Instance) error) error {
+// registerEach registers instances one by one.
+func registerEach(ctx context.Context, list []servers.Instance, register func(context.Context, servers.Instance) error) error {
 	for _, i := range list {
 		if err := register(ctx, i); err != nil {
 			return fmt.Errorf("registering %s at %s: %w", i.Service, i.Address, err)
@@ -102,7 +102,7 @@ func (z *zooKeeper) Deregister(_ context.Context, i servers.Instance) error {
 
 // RegisterAll implements registryServer.
 func (z *zooKeeper) RegisterAll(ctx context.Context, list []servers.Instance) error {
-	return one(ctx, list, z.Register)
+	return registerEach(ctx, list, z.Register)
 }
 
 // nacos has persistent instances in the default group.
@@ -124,5 +124,5 @@ func (n *nacos) Deregister(ctx context.Context, i servers.Instance) error {
 
 // RegisterAll implements registryServer.
 func (n *nacos) RegisterAll(ctx context.Context, list []servers.Instance) error {
-	return one(ctx, list, n.Register)
+	return registerEach(ctx, list, n.Register)
 }

@@ -15,7 +15,7 @@ const contentSize = 450
 // wire is a relay between the control plane and a server. It notes when the server answered, and counts connections.
 type wire struct {
 	listeners []net.Listener
-	least     int  // what is shorter, in bytes, is no answer
+	least     int  // the length of the shortest answer, in bytes
 	repeats   bool // the server may send an answer about the change before this one again
 	mu        sync.Mutex
 	answers   []time.Time  // of the server, since arm

@@ -30,7 +30,7 @@ func rememberPeer() *listenerv3.Filter {
 	return envoy.NetworkFilter("envoy.filters.network.set_filter_state", &setv3.Config{OnDownstreamTlsHandshake: values})
 }
 
-// peerValue remembers the value of an expression, unless the expression fails because the certificate lacks an attribute.
+// peerValue remembers the value of an expression, unless the expression fails because the certificate has no such attribute.
 func peerValue(key, expression string) *valuev3.FilterStateValue {
 	return &valuev3.FilterStateValue{
 		Key: &valuev3.FilterStateValue_ObjectKey{ObjectKey: peerKey + key}, FactoryKey: "envoy.string", SkipIfEmpty: true,
