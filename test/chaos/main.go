@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -100,11 +99,7 @@ func build(ctx context.Context, dir string) (p programs, err error) {
 		return p, err
 	}
 	for name, path := range map[string]*string{"pilot-discovery": &p.discovery, "pilot-agent": &p.agent} {
-		// As the tests of e2e take them: PILOT_AGENT names a program that is built already.
-		if *path = os.Getenv(strings.ReplaceAll(strings.ToUpper(name), "-", "_")); *path != "" {
-			continue
-		}
-		if *path, err = testbed.Build(ctx, root, name, dir); err != nil {
+		if *path, err = testbed.FindOrBuild(ctx, root, name, dir); err != nil {
 			return p, err
 		}
 	}

@@ -52,10 +52,7 @@ func run(m *testing.M) int {
 		flags = append(flags, "-race")
 	}
 	for name, into := range map[string]*string{"pilot-discovery": &discoveryBinary, "pilot-agent": &agentBinary} {
-		if *into = os.Getenv(strings.ReplaceAll(strings.ToUpper(name), "-", "_")); *into != "" {
-			continue
-		}
-		if *into, err = testbed.Build(ctx, root, name, dir, flags...); err != nil {
+		if *into, err = testbed.FindOrBuild(ctx, root, name, dir, flags...); err != nil {
 			return fail(err)
 		}
 	}

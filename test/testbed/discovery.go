@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/kit/process"
@@ -22,6 +23,15 @@ func Build(ctx context.Context, root, program, dir string, flags ...string) (str
 		return "", fmt.Errorf("building %s: %w\n%s", program, err, out)
 	}
 	return path, nil
+}
+
+// FindOrBuild returns the path of a program of the repository at root: the one that is built already and that a variable of the environment names, such as
+// PILOT_AGENT, or else a new one; see Build.
+func FindOrBuild(ctx context.Context, root, program, dir string, flags ...string) (string, error) {
+	if path := os.Getenv(strings.ReplaceAll(strings.ToUpper(program), "-", "_")); path != "" {
+		return path, nil
+	}
+	return Build(ctx, root, program, dir, flags...)
 }
 
 // Discovery is a control plane that reads its configuration from a directory. Its ports stay the same over restarts.

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,10 +50,7 @@ func prepare(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	for name, into := range map[string]*string{"pilot-agent": &agentBinary, "pilot-discovery": &discoveryBinary, "pilotctl": &controlBinary} {
-		if *into = os.Getenv(strings.ReplaceAll(strings.ToUpper(name), "-", "_")); *into != "" {
-			continue
-		}
-		if *into, err = testbed.Build(ctx, root, name, dir); err != nil {
+		if *into, err = testbed.FindOrBuild(ctx, root, name, dir); err != nil {
 			return err
 		}
 	}

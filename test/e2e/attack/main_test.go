@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -98,10 +97,7 @@ func build(ctx context.Context, dir string) (p programs, err error) {
 		return p, err
 	}
 	for name, into := range map[string]*string{"pilot-agent": &p.agent, "pilot-discovery": &p.discovery, "pilotctl": &p.control} {
-		if *into = os.Getenv(strings.ReplaceAll(strings.ToUpper(name), "-", "_")); *into != "" {
-			continue
-		}
-		if *into, err = testbed.Build(ctx, root, name, dir); err != nil {
+		if *into, err = testbed.FindOrBuild(ctx, root, name, dir); err != nil {
 			return p, err
 		}
 	}
