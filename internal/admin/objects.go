@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 // Config is an object in force.
@@ -120,7 +120,7 @@ type Endpoint struct {
 type declared struct {
 	key       api.Key
 	service   *mesh.Service
-	claims    *state.Claims
+	claims    *claim.Claims
 	endpoints []Endpoint
 }
 

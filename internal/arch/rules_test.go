@@ -58,6 +58,7 @@ var flow = []struct{ pkg, imports string }{
 	{"source/eureka", "source/registries"},
 	{"source/mcp", "api source/registries"},
 	{"source/...", "api api/kube engine/intern engine/omap mesh run run/links run/retry security/credential source source/kept source/object"},
+	{"state/claim", "api api/kube api/registry engine/omap engine/store mesh"},
 	{"state/connected", "api api/rejection engine/omap engine/store mesh proxy"},
 	{"state/settings", "api api/connection api/gateway engine/intern engine/store mesh security/compliance"},
 	{"state", "api api/destination api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},

@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 // Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
@@ -165,7 +166,7 @@ func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gat
 }
 
 // bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
-func (t *Tables) bindToGateways(tx *store.Txn, o *api.Object, spec *networking.VirtualService, c *Claims) {
+func (t *Tables) bindToGateways(tx *store.Txn, o *api.Object, spec *networking.VirtualService, c *claim.Claims) {
 	b := &GatewayBinding{Created: c.Created, Hosts: t.hosts(spec.Hosts, o.Namespace), Layers: c.Layers, Labels: c.Labels, Delegates: c.Delegates}
 	for _, g := range spec.Gateways {
 		namespace, name, ok := strings.Cut(gateway.NameOf(g, o.Namespace), "/")

@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 )
@@ -20,7 +21,7 @@ type Kube struct {
 	Clusters store.Table[string, bool]
 	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
 	Services store.Table[api.Key, *kube.Service]
-	// Members lists, under the empty key, the Services with a MemberClaim.
+	// Members lists, under the empty key, the Services with a claim.Member.
 	Members store.Index[struct{}, api.Key]
 	// Written has the selector of a Service of a file, by the key of the Service.
 	Written store.Index[api.Key, PodLabels]
@@ -90,8 +91,8 @@ func (p PodLabels) AppendTo(b []byte) []byte {
 func (t *Tables) defineKube(db *store.DB) {
 	k := &t.Kube
 	k.Clusters = store.NewTable[string, bool](db, "clusters", same[bool])
-	k.Members = store.NewIndex(t.Claims, "members", func(key api.Key, c *Claims, add func(struct{}, api.Key)) {
-		if c.Kind == MemberClaim {
+	k.Members = store.NewIndex(t.Claims, "members", func(key api.Key, c *claim.Claims, add func(struct{}, api.Key)) {
+		if c.Kind == claim.Member {
 			add(struct{}{}, key)
 		}
 	})
@@ -337,9 +338,9 @@ func (t *Tables) exposeServices(tx *store.Txn, k api.Key) {
 		t.Claims.Delete(tx, k)
 	}
 	keys := t.sameName(k)
-	var leading *Claims
+	var leading *claim.Claims
 	for i, k := range keys {
-		var c *Claims
+		var c *claim.Claims
 		if i == 0 {
 			s, _ := t.Kube.Services.Peek(k)
 			leading = t.serviceClaims(k, s)
@@ -356,22 +357,22 @@ func (t *Tables) exposeServices(tx *store.Txn, k api.Key) {
 }
 
 // memberClaims returns the claims of a Service beside one that leads and makes the claims leading.
-func (t *Tables) memberClaims(k, leader api.Key, leading *Claims) *Claims {
+func (t *Tables) memberClaims(k, leader api.Key, leading *claim.Claims) *claim.Claims {
 	own, _ := t.Kube.Services.Peek(k)
 	first, _ := t.Kube.Services.Peek(leader)
 	host := t.ServiceHost(k)
-	return &Claims{
-		Kind: MemberClaim, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.ClusterLocal(host),
+	return &claim.Claims{
+		Kind: claim.Member, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.ClusterLocal(host),
 		ByCluster: len(own.Addresses) > 0 && own.Type == first.Type && !slices.Equal(own.Addresses, first.Addresses),
 	}
 }
 
 // serviceClaims returns the claims of a Service that leads.
-func (t *Tables) serviceClaims(k api.Key, s *kube.Service) *Claims {
-	c := &Claims{Kind: ServiceClaim, Created: s.Created, Hosts: []string{t.ServiceHost(k)}}
+func (t *Tables) serviceClaims(k api.Key, s *kube.Service) *claim.Claims {
+	c := &claim.Claims{Kind: claim.Service, Created: s.Created, Hosts: []string{t.ServiceHost(k)}}
 	c.Layers = t.layers(s.ExportTo, k.Namespace, settings.ServiceExportTo)
 	if s.Type == kube.ExternalName {
-		c.Kind, c.Hosts = AliasClaim, []string{s.ExternalName}
+		c.Kind, c.Hosts = claim.Alias, []string{s.ExternalName}
 	} else if c.Near = t.nearness(k, s); c.Near != mesh.Anywhere {
 		c.ByLocality = true
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 func observe(t *state.Tables, k api.Key, v kube.Value) {
@@ -74,7 +75,7 @@ func TestServiceBecomesAName(t *testing.T) {
 	if got := rows(); got != [4]int{0, 0, 0, 1} {
 		t.Errorf("rows of a name: %v", got)
 	}
-	if c, _ := tables.Claims.Peek(k); c.Kind != state.AliasClaim || len(c.Hosts) != 1 || c.Hosts[0] != "b.example.com" {
+	if c, _ := tables.Claims.Peek(k); c.Kind != claim.Alias || len(c.Hosts) != 1 || c.Hosts[0] != "b.example.com" {
 		t.Errorf("the claim is %+v", c)
 	}
 	observe(tables, k, nil)

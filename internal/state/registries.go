@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 )
 
@@ -74,7 +75,7 @@ func (t *Tables) splitRegistered(tx *store.Txn, k api.Key, s *registry.Service, 
 	}
 	t.Registries.Services.Set(tx, k, s.Named)
 	layers := t.layers(s.ExportTo, k.Namespace, settings.ServiceExportTo)
-	t.Claims.Set(tx, k, &Claims{Kind: ServiceClaim, Created: registered + int64(s.Order), Hosts: []string{k.Name}, Layers: layers})
+	t.Claims.Set(tx, k, &claim.Claims{Kind: claim.Service, Created: registered + int64(s.Order), Hosts: []string{k.Name}, Layers: layers})
 	t.Services.Set(tx, k, s.Spec)
 	e := &Endpoints{Inline: s.Endpoints, Scale: s.Scale}
 	t.Endpoints.Set(tx, k, e)

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"encoding/binary"
 	"net/url"
 	"slices"
 	"strconv"
@@ -145,8 +146,9 @@ func (k KeySource) Compare(o KeySource) int {
 
 // AppendTo appends an unambiguous form.
 func (k KeySource) AppendTo(b []byte) []byte {
-	b = append(appendInt(b, int64(len(k.URL))), k.URL...)
-	return appendInt(append(appendInt(b, int64(len(k.Issuer))), k.Issuer...), int64(k.Timeout))
+	b = append(binary.BigEndian.AppendUint64(b, uint64(len(k.URL))), k.URL...)
+	b = append(binary.BigEndian.AppendUint64(b, uint64(len(k.Issuer))), k.Issuer...)
+	return binary.BigEndian.AppendUint64(b, uint64(k.Timeout))
 }
 
 // WantedKeySet is a key set that RequestAuthentications of a namespace need.

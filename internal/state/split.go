@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 )
 
@@ -111,8 +112,8 @@ func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []stri
 		t.Claims.Delete(tx, o.Key)
 		return
 	}
-	t.Claims.Set(tx, o.Key, &Claims{
-		Kind: ServiceClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: near != mesh.Anywhere, Near: near,
+	t.Claims.Set(tx, o.Key, &claim.Claims{
+		Kind: claim.Service, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: near != mesh.Anywhere, Near: near,
 	})
 }
 
@@ -278,7 +279,7 @@ func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networ
 	}
 	layers := t.layers(spec.ExportTo, o.Namespace, settings.PolicyExportTo)
 	if len(hosts) > 0 && len(layers) > 0 {
-		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: destination.ByLocality(spec), ByCredential: destination.ByCredential(spec)})
+		t.Claims.Set(tx, o.Key, &claim.Claims{Kind: claim.Policy, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: destination.ByLocality(spec), ByCredential: destination.ByCredential(spec)})
 	} else {
 		t.Claims.Delete(tx, o.Key)
 	}

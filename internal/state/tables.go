@@ -12,6 +12,7 @@
 package state
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/security/compliance"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 )
@@ -77,16 +79,8 @@ type Tables struct {
 	// Sources are the states of the sources themselves.
 	Sources store.Table[string, Source]
 
-	// Claims are the hosts that objects claim.
-	Claims store.Table[api.Key, *Claims]
-	// ByHost lists the claims on a host or host pattern, in order of precedence.
-	ByHost store.Index[string, Claim]
-	// BareNames lists the claims of the Services of Kubernetes clusters that have a name, in whatever namespace.
-	BareNames store.Index[string, Claim]
-	// DelegatedBy lists the VirtualServices that delegate to a VirtualService.
-	DelegatedBy store.Index[api.Key, api.Key]
-	// Hosts are the indexes that group hosts by their claims.
-	Hosts Hosts
+	// Index has the claims of objects on hosts.
+	claim.Index
 
 	// Services are the services that ServiceEntries declare, without their endpoints.
 	Services store.Table[api.Key, *mesh.Service]
@@ -191,11 +185,8 @@ func (a AgeKey) Compare(o AgeKey) int {
 }
 
 // AppendTo appends an unambiguous form.
-func (a AgeKey) AppendTo(b []byte) []byte { return a.Key.AppendTo(appendInt(b, a.Created)) }
-
-func appendInt(b []byte, n int64) []byte {
-	u := uint64(n)
-	return append(b, byte(u>>56), byte(u>>48), byte(u>>40), byte(u>>32), byte(u>>24), byte(u>>16), byte(u>>8), byte(u))
+func (a AgeKey) AppendTo(b []byte) []byte {
+	return a.Key.AppendTo(binary.BigEndian.AppendUint64(b, uint64(a.Created)))
 }
 
 // New returns empty tables in a store of their own.
@@ -221,7 +212,7 @@ func New(o Options) *Tables {
 		return a.Hash == b.Hash && a.Position == b.Position
 	})
 	t.defineAddresses()
-	t.defineClaims(db)
+	t.Index = claim.Define(db, o.Domain)
 	t.defineServices(db)
 	t.defineKube(db)
 	t.defineRegistries(db)

@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 )
 
@@ -57,7 +58,7 @@ func (v *VirtualService) sourceLabels(each func(*networking.VirtualService, func
 }
 
 func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
-	c := &Claims{Kind: RouteClaim, Created: age(o), Layers: t.layers(spec.ExportTo, o.Namespace, settings.RouteExportTo)}
+	c := &claim.Claims{Kind: claim.Route, Created: age(o), Layers: t.layers(spec.ExportTo, o.Namespace, settings.RouteExportTo)}
 	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, mesh.Gateway) {
 		c.Hosts = t.hosts(spec.Hosts, o.Namespace)
 	}

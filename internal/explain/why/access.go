@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -144,7 +144,7 @@ func (m Mesh) askAccess(d Described, callerClass func(*query.Reader, parsed) pro
 func (m Mesh) serviceOf(r *query.Reader, host, namespace string) (*service.Service, bool) {
 	viewers := []string{namespace}
 	for c := range m.Tables.ByHost.Group(r, host).All() {
-		if c.Kind == state.ServiceClaim {
+		if c.Kind == claim.Service {
 			viewers = append(viewers, c.Namespace)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
@@ -160,7 +161,7 @@ func (i *inquiry) routes(s hostSeen) {
 		}
 		i.addSource(vs.Object, part, "", 0)
 	}
-	for _, c := range i.claims(s.host, state.RouteClaim) {
+	for _, c := range i.claims(s.host, claim.Route) {
 		if !slices.ContainsFunc(list, func(vs *state.VirtualService) bool { return vs.Object == c.Object() }) {
 			unused := i.exportedTo(c.Object())
 			if s.view.ExcludedRoutes.Has(c.Object()) {
@@ -181,7 +182,7 @@ func (i *inquiry) policy(s hostSeen) {
 			i.addSource(k, "policy", "", 0)
 		}
 	}
-	for _, c := range i.claims(s.host, state.PolicyClaim) {
+	for _, c := range i.claims(s.host, claim.Policy) {
 		k := c.Object()
 		if policy != nil && slices.Contains(policy.Objects, k) {
 			continue
@@ -227,11 +228,11 @@ func coveredBy(pattern, host string) bool {
 }
 
 // claims lists the claims of a kind on a host and on the patterns that cover it, each object once.
-func (i *inquiry) claims(host string, kind state.ClaimKind) []state.Claim {
-	var list []state.Claim
+func (i *inquiry) claims(host string, kind claim.Kind) []claim.Claim {
+	var list []claim.Claim
 	add := func(of string) {
 		for c := range i.Tables.ByHost.Group(i.r, of).All() {
-			at := slices.IndexFunc(list, func(o state.Claim) bool { return o.Namespace == c.Namespace && o.Name == c.Name })
+			at := slices.IndexFunc(list, func(o claim.Claim) bool { return o.Namespace == c.Namespace && o.Name == c.Name })
 			switch {
 			case c.Kind != kind:
 			case at < 0:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
@@ -97,14 +98,14 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 		claims := f.q.tables.ByHost.Group(f.r, short)
 		home, checked := service.DeclaringNamespace(claims, ""), 0
 		for c := range claims.All() {
-			if checked++; c.Kind > state.RouteClaim || checked > maxChecked {
+			if checked++; c.Kind > claim.Route || checked > maxChecked {
 				break // claims are ordered by kind
 			}
 			both := shared(spec, f.requestPorts(c))
 			if len(both) == 0 {
 				continue
 			}
-			if owner, ok := f.q.services.NameOwner(f.r, short, c.Layer); ok && owner.Namespace != c.Namespace && c.Kind == state.ServiceClaim {
+			if owner, ok := f.q.services.NameOwner(f.r, short, c.Layer); ok && owner.Namespace != c.Namespace && c.Kind == claim.Service {
 				continue
 			}
 			who := ""
@@ -116,7 +117,7 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 				who = fmt.Sprintf(" from namespace %q", of)
 			case c.Layer != "":
 				who = fmt.Sprintf(" from namespace %q", c.Layer)
-			case c.Kind == state.ServiceClaim && c.Namespace != home:
+			case c.Kind == claim.Service && c.Namespace != home:
 				who = fmt.Sprintf(" from namespace %q", c.Namespace)
 			}
 			f.conflict("host-name-taken", at, "%s declares the host %q, which goes before a short name: requests%s for it on port %s do not reach %q; call that by its full name",
@@ -126,8 +127,8 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 }
 
 // requestPorts returns the ports where requests may be routed to a claim's host by their Host header.
-func (f *findings) requestPorts(c state.Claim) []mesh.Port {
-	if c.Kind == state.RouteClaim {
+func (f *findings) requestPorts(c claim.Claim) []mesh.Port {
+	if c.Kind == claim.Route {
 		return []mesh.Port{{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP}}
 	}
 	spec, ok := f.q.tables.Services.Get(f.r, c.Object())
@@ -149,7 +150,7 @@ func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
 }
 
 // merged warns of settings without effect where a namespace declares a host twice.
-func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Service) {
+func (f *findings) merged(at, host string, o claim.Claim, spec, first *mesh.Service) {
 	if spec.Resolution != first.Resolution {
 		f.conflict("host-declared-twice", at, "%s is older and declares %q with another resolution: that one counts", o.Object(), host)
 	}
@@ -286,7 +287,7 @@ func (f *findings) selectingSidecar(row *state.Sidecar) {
 // declares reports whether a namespace declares any host that the namespace of the object sees.
 func (f *findings) declares(namespace string) bool {
 	for _, layer := range []string{"", f.key.Namespace} {
-		if f.q.tables.Hosts.DeclaredIn.Group(f.r, state.NamespaceLayer{Namespace: namespace, Layer: layer}).Len() > 0 {
+		if f.q.tables.Hosts.DeclaredIn.Group(f.r, claim.NamespaceLayer{Namespace: namespace, Layer: layer}).Len() > 0 {
 			return true
 		}
 	}

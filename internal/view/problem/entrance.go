@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 // unserved warns of hosts of a VirtualService that no server of its Gateways has, in one line. A VirtualService that is for sidecars as
@@ -148,10 +149,10 @@ func (f *findings) foreignHost() {
 			continue
 		}
 		for o := range c.all.All() {
-			if o.Kind > state.ServiceClaim {
+			if o.Kind > claim.Service {
 				break // claims are in order of their kind
 			}
-			if o.Kind == state.ServiceClaim && o.Namespace == of {
+			if o.Kind == claim.Service && o.Namespace == of {
 				f.note("route-foreign-host", at, "the service %q is of namespace %q, and its clients in all namespaces that see this object follow these rules; name the namespace %q alone in exportTo if only its own clients are meant",
 					c.host, of, f.key.Namespace)
 				return

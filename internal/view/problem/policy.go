@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
@@ -51,7 +52,7 @@ func (f *findings) destinationRule() {
 // unused warns of a rule for a host without a service.
 func (f *findings) unused(c hostClaims) {
 	for o := range c.all.All() {
-		if o.Kind == state.ServiceClaim {
+		if o.Kind == claim.Service {
 			return
 		}
 	}
@@ -151,7 +152,7 @@ func (f *findings) mergedRule(rule, first *state.DestinationRule) {
 func (f *findings) otherAudience(c hostClaims, rule *state.DestinationRule) {
 	own, checked := state.AgeKey{Created: rule.Created, Key: f.key}, 0
 	for o := range c.all.All() {
-		if o.Kind != state.PolicyClaim || o.Namespace != f.key.Namespace || own.Compare(state.AgeKey{Created: o.Created, Key: o.Object()}) >= 0 {
+		if o.Kind != claim.Policy || o.Namespace != f.key.Namespace || own.Compare(state.AgeKey{Created: o.Created, Key: o.Object()}) >= 0 {
 			continue
 		}
 		if checked++; checked > maxChecked {

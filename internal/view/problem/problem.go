@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -219,9 +220,9 @@ func (f *findings) claims(field string) func(yield func(at string, c hostClaims)
 
 // hostClaims is a host of an object, with the claims on it.
 type hostClaims struct {
-	own  *state.Claims // the row of the object's claims, on all its hosts
+	own  *claim.Claims // the row of the object's claims, on all its hosts
 	host string
-	all  omap.Map[state.Claim, omap.Unit] // of all objects, in order of precedence
+	all  omap.Map[claim.Claim, omap.Unit] // of all objects, in order of precedence
 }
 
 // meets reports whether some callers outside of a namespace see both an object of some layers and another one of a layer.
@@ -234,8 +235,8 @@ func meets(layers []string, layer, namespace string) bool {
 
 // older yields the claims that take precedence over the object's own: of the same kind, seen in one of the same layers, and
 // earlier in the order of claims. A Service that other namespaces than the object's own see as well takes precedence there.
-func (c hostClaims) older(k api.Key) func(yield func(state.Claim) bool) {
-	return func(yield func(state.Claim) bool) {
+func (c hostClaims) older(k api.Key) func(yield func(claim.Claim) bool) {
+	return func(yield func(claim.Claim) bool) {
 		for o := range c.all.All() {
 			switch {
 			case o.Kind != c.own.Kind:

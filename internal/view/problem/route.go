@@ -7,6 +7,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -176,7 +177,7 @@ func (f *findings) destination(t target) {
 // isService reports whether some object declares the service of a host.
 func (f *findings) isService(host string) bool {
 	for c := range f.q.tables.ByHost.Group(f.r, host).All() {
-		if c.Kind == state.ServiceClaim {
+		if c.Kind == claim.Service {
 			return true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 const (
@@ -90,7 +91,7 @@ func alike(wrong, other string) bool {
 // hostsOf lists hosts that a namespace declares and that the object's namespace sees.
 func (f *findings) hostsOf(namespace string) (hosts []string) {
 	for _, layer := range []string{"", f.key.Namespace} {
-		group := f.q.tables.Hosts.DeclaredIn.Group(f.r, state.NamespaceLayer{Namespace: namespace, Layer: layer})
+		group := f.q.tables.Hosts.DeclaredIn.Group(f.r, claim.NamespaceLayer{Namespace: namespace, Layer: layer})
 		for host := range group.All() {
 			if len(hosts) == maxCompared {
 				return hosts
@@ -159,7 +160,7 @@ func (q *Queries) labelsIn(r *query.Reader, namespace string) (list []mesh.Label
 			break
 		}
 		for c := range q.tables.ByHost.Group(r, host).All() {
-			if c.Kind != state.ServiceClaim || c.Namespace != namespace {
+			if c.Kind != claim.Service || c.Namespace != namespace {
 				continue
 			}
 			if e, ok := q.tables.Endpoints.Get(r, c.Object()); ok {

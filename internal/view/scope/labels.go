@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -44,7 +44,7 @@ func (q *Queries) relevantLabels(r *query.Reader, namespace string, labels mesh.
 
 // hostsWithRulesFor are the hosts with rules for clients that have a label, as a viewer sees them.
 func (q *Queries) hostsWithRulesFor(r *query.Reader, label mesh.Label, layer string) Hosts {
-	return q.tables.Hosts.ForLabel.Group(r, state.ForLabel{Label: label, Layer: layer})
+	return q.tables.Hosts.ForLabel.Group(r, claim.ForLabel{Label: label, Layer: layer})
 }
 
 func (q *Queries) defineLabelled(g *query.Graph) {

@@ -8,21 +8,21 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 // maxRouteObjects bounds how many VirtualServices for one host are compared with a Sidecar.
 const maxRouteObjects = 60
 
 // visibleRoutes yields the claims of VirtualServices on a host, and on the patterns that cover it, that a namespace sees.
-func (q *Queries) visibleRoutes(r *query.Reader, k hostFromNamespace) iter.Seq[state.Claim] {
-	return func(yield func(state.Claim) bool) {
+func (q *Queries) visibleRoutes(r *query.Reader, k hostFromNamespace) iter.Seq[claim.Claim] {
+	return func(yield func(claim.Claim) bool) {
 		for host := range mesh.NarrowestFirst(k.host) {
 			for c := range q.tables.ByHost.Group(r, host).All() {
-				if c.Kind > state.RouteClaim {
+				if c.Kind > claim.Route {
 					break // claims are sorted by kind
 				}
-				if c.Kind == state.RouteClaim && c.VisibleTo(k.namespace) && !yield(c) {
+				if c.Kind == claim.Route && c.VisibleTo(k.namespace) && !yield(c) {
 					return
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/telemetry"
@@ -197,7 +198,7 @@ func (q *Queries) DestinationService(r *query.Reader, host, layer string) (*serv
 		return s, true
 	}
 	for c := range q.tables.ByHost.Group(r, host).All() {
-		if c.Kind == state.ServiceClaim {
+		if c.Kind == claim.Service {
 			return q.services.Service.Get(r, service.HostView{Host: host, Viewer: c.Layer})
 		}
 	}
@@ -215,7 +216,7 @@ func (q *Queries) appearanceOf(r *query.Reader, k hostFromNamespace) (hostAppear
 	claims := q.tables.ByHost.Group(r, k.host)
 	home, contested := service.DeclaringNamespace(claims, k.namespace), false
 	for c := range claims.All() {
-		if c.Kind != state.ServiceClaim {
+		if c.Kind != claim.Service {
 			break // claims are sorted by kind
 		}
 		contested = contested || c.Namespace != home && c.VisibleTo(k.namespace) && !c.Registry
@@ -232,18 +233,18 @@ func (q *Queries) appearanceOf(r *query.Reader, k hostFromNamespace) (hostAppear
 }
 
 // differs reports whether a host looks different from a namespace than in the base view.
-func (q *Queries) differs(r *query.Reader, k hostFromNamespace, claims omap.Map[state.Claim, omap.Unit]) bool {
+func (q *Queries) differs(r *query.Reader, k hostFromNamespace, claims omap.Map[claim.Claim, omap.Unit]) bool {
 	home := service.DeclaringNamespace(claims, "")
-	differs := func(c state.Claim, covers bool) bool {
+	differs := func(c claim.Claim, covers bool) bool {
 		own := c.Layer == "" && c.Namespace == k.namespace
 		switch c.Kind {
-		case state.ShortClaim:
+		case claim.Short:
 			return q.shortNamesDiffer(r, k)
-		case state.ServiceClaim:
+		case claim.Service:
 			return !covers && (c.Layer == k.namespace || own && home != k.namespace)
-		case state.PolicyClaim:
+		case claim.Policy:
 			return c.Layer == k.namespace || own && home != k.namespace && k.namespace != q.tables.RootNamespace(r)
-		case state.DelegateClaim:
+		case claim.Delegate:
 			return q.delegateNames(r, c.Delegate, k.namespace)
 		}
 		return c.Layer == k.namespace
@@ -282,10 +283,10 @@ func (q *Queries) shortNamesDiffer(r *query.Reader, k hostFromNamespace) bool {
 		claims := q.tables.ByHost.Group(r, short)
 		home := service.DeclaringNamespace(claims, "")
 		for c := range claims.All() {
-			if c.Kind > state.RouteClaim {
+			if c.Kind > claim.Route {
 				break // claims are sorted by kind
 			}
-			own := c.Kind == state.ServiceClaim && c.Layer == "" && c.Namespace == k.namespace
+			own := c.Kind == claim.Service && c.Layer == "" && c.Namespace == k.namespace
 			if c.Layer == k.namespace || own && home != k.namespace {
 				return true
 			}
@@ -350,7 +351,7 @@ func (q *Queries) bareHosts(r *query.Reader, namespace string) (hosts Hosts) {
 
 // addDelegating appends to parts the hosts whose rules, as a viewer sees them, are in a delegate.
 func (q *Queries) addDelegating(r *query.Reader, delegate api.Key, layer string, parts []Hosts) []Hosts {
-	return q.addCovered(r, q.tables.Hosts.ByDelegate.Group(r, state.DelegateLayer{Delegate: delegate, Layer: layer}), parts)
+	return q.addCovered(r, q.tables.Hosts.ByDelegate.Group(r, claim.DelegateLayer{Delegate: delegate, Layer: layer}), parts)
 }
 
 // addCovered appends hosts to parts, and the hosts that the patterns among them cover.

@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/extension"
 	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
@@ -259,7 +260,7 @@ func (q *Queries) declarerIn(r *query.Reader, h HostInSet) (string, bool) {
 	claims := q.tables.ByHost.Group(r, h.Host)
 	usual, home := service.DeclaringNamespace(claims, h.Set.Namespace), ""
 	for c := range claims.All() {
-		if c.Kind != state.ServiceClaim {
+		if c.Kind != claim.Service {
 			break // claims are sorted by kind
 		}
 		if !c.VisibleTo(h.Set.Namespace) || !row.Admits(c.Namespace, h.Host, h.Set.Namespace) {
@@ -319,7 +320,7 @@ func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Ho
 
 // declared are the hosts that objects of a namespace declare or have routes for, as a viewer sees them.
 func (q *Queries) declared(r *query.Reader, namespace, layer string) Hosts {
-	return q.tables.Hosts.DeclaredIn.Group(r, state.NamespaceLayer{Namespace: namespace, Layer: layer})
+	return q.tables.Hosts.DeclaredIn.Group(r, claim.NamespaceLayer{Namespace: namespace, Layer: layer})
 }
 
 // covered are the hosts that a pattern covers.

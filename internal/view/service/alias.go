@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 // maxAliases bounds how many names a host gets by Services of type ExternalName.
@@ -27,7 +27,7 @@ func (q *Queries) Aliases(r *query.Reader, v HostView) []Alias {
 	hosts := []string{v.Host}
 	for i := 0; i < len(hosts); i++ {
 		for c := range q.tables.ByHost.Group(r, hosts[i]).All() {
-			if c.Kind != state.AliasClaim || !c.VisibleTo(v.Viewer) || len(all) == maxAliases {
+			if c.Kind != claim.Alias || !c.VisibleTo(v.Viewer) || len(all) == maxAliases {
 				continue
 			}
 			host := mesh.FullHost(c.Name, c.Namespace, q.tables.Domain())
@@ -60,7 +60,7 @@ func (q *Queries) AliasOf(r *query.Reader, host, viewer string) (target string, 
 // externalName returns the Service of type ExternalName that has a host as its name; nil if there is none.
 func (q *Queries) externalName(r *query.Reader, host, viewer string) *kube.Service {
 	for c := range q.tables.ByHost.Group(r, host).All() {
-		if c.Kind != state.NameClaim || !c.VisibleTo(viewer) {
+		if c.Kind != claim.Name || !c.VisibleTo(viewer) {
 			continue
 		}
 		if s, ok := q.tables.Kube.Services.Get(r, c.Object()); ok && s.ExternalName != "" {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
 // firstRoutes is the creation time of routes for an address as a host: they come before any service that has this address.
@@ -20,7 +20,7 @@ const RoutesOnlyPort = 80
 // A pattern that covers services does not count, because those services have the routes already.
 func (q *Queries) routesOnly(r *query.Reader, v HostView) (namespace string, ok bool) {
 	for c := range q.tables.ByHost.Group(r, v.Host).All() {
-		if c.Kind == state.RouteClaim && c.VisibleTo(v.Viewer) && !v.ExcludedRoutes.Has(c.Object()) {
+		if c.Kind == claim.Route && c.VisibleTo(v.Viewer) && !v.ExcludedRoutes.Has(c.Object()) {
 			namespace, ok = c.Namespace, true
 			break
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/peer"
 )
 
@@ -46,7 +47,7 @@ const NoDeclarer = "~"
 
 // DeclaringNamespace is the namespace whose declaration of the host the view uses. claims are all claims on the host. It
 // is empty if no declaration is visible.
-func (v HostView) DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit]) string {
+func (v HostView) DeclaringNamespace(claims omap.Map[claim.Claim, omap.Unit]) string {
 	if v.Declarer != "" {
 		return v.Declarer
 	}
@@ -223,7 +224,7 @@ func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 const beforeEntries = int64(1) << 61
 
 // rank is the creation time by which the host of a claim competes with other hosts.
-func rank(c state.Claim) int64 {
+func rank(c claim.Claim) int64 {
 	if c.IsService() {
 		return c.Created - beforeEntries
 	}
@@ -233,7 +234,7 @@ func rank(c state.Claim) int64 {
 // service merges the declarations of a host. The claims are sorted and say who declares it, so only the rows of
 // the declarations that are used are read.
 func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
-	var claims []state.Claim
+	var claims []claim.Claim
 	var others []string
 	named, hasOwner := q.NameOwner(r, v.Host, v.Viewer)
 	for c, status := range Declarations(q.tables.ByHost.Group(r, v.Host), v) {
@@ -243,7 +244,7 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 		switch {
 		case status == DeclarationOverruled && !slices.Contains(others, c.Namespace):
 			others = append(others, c.Namespace)
-		case status == DeclarationUsed && len(claims) < maxDeclarations && !slices.ContainsFunc(claims, func(p state.Claim) bool { return p.Object() == c.Object() }):
+		case status == DeclarationUsed && len(claims) < maxDeclarations && !slices.ContainsFunc(claims, func(p claim.Claim) bool { return p.Object() == c.Object() }):
 			claims = append(claims, c)
 		}
 	}
@@ -273,7 +274,7 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 func (q *Queries) members(r *query.Reader, leader api.Key, host string) (list []Declaration) {
 	for c := range q.tables.ByHost.Group(r, host).All() {
 		k := c.Object()
-		if c.Kind != state.MemberClaim || k.Namespace != leader.Namespace || k.Name != leader.Name || len(list) == maxDeclarations {
+		if c.Kind != claim.Member || k.Namespace != leader.Namespace || k.Name != leader.Name || len(list) == maxDeclarations {
 			continue
 		}
 		if slices.ContainsFunc(list, func(p Declaration) bool { return p.Object == k }) {
@@ -321,11 +322,11 @@ const (
 
 // Declarations yields the declarations of a view's host with their status, in the order of claims. claims are all claims on the
 // host.
-func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2[state.Claim, DeclarationStatus] {
+func Declarations(claims omap.Map[claim.Claim, omap.Unit], v HostView) iter.Seq2[claim.Claim, DeclarationStatus] {
 	winner := v.DeclaringNamespace(claims)
-	return func(yield func(state.Claim, DeclarationStatus) bool) {
+	return func(yield func(claim.Claim, DeclarationStatus) bool) {
 		for c := range claims.All() {
-			if c.Kind != state.ServiceClaim {
+			if c.Kind != claim.Service {
 				return // claims are sorted by kind
 			}
 			status := DeclarationUsed
@@ -349,10 +350,10 @@ func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2
 // namespace itself if it declares the host, else the namespace of the first visible declaration: the oldest Service of a
 // Kubernetes cluster, else the oldest ServiceEntry. It is empty if none is visible. Where a Service or ServiceEntry declares the host, no
 // registry does: the visibility of the host is that of the objects. Else the first registry declares it. claims are all claims on the host.
-func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) string {
+func DeclaringNamespace(claims omap.Map[claim.Claim, omap.Unit], layer string) string {
 	first, declared := "", api.Key{}
 	for c := range claims.All() {
-		if c.Kind != state.ServiceClaim || c.Registry && declared != (api.Key{}) && declared != c.Object() {
+		if c.Kind != claim.Service || c.Registry && declared != (api.Key{}) && declared != c.Object() {
 			break // claims are sorted by kind, and those of registries are last
 		}
 		declared = c.Object()

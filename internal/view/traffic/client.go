@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -98,7 +99,7 @@ func (q *Queries) selectedPolicy(r *query.Reader, v service.HostView, rules Sele
 			return p
 		}
 		for c := range q.tables.ByHost.Group(r, host).All() {
-			if c.Kind == state.PolicyClaim && c.Namespace == rules.Namespace {
+			if c.Kind == claim.Policy && c.Namespace == rules.Namespace {
 				return nil
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -41,13 +42,13 @@ func (p *Policy) Equal(o *Policy) bool {
 // policy looks for rules in the client's namespace, then in the service's namespace, then in the root namespace. The
 // first namespace with a rule for the host decides alone. Within it, the rules for the narrowest host count.
 func (q *Queries) policy(r *query.Reader, v service.HostView) (*Policy, bool) {
-	claims := make([]omap.Map[state.Claim, omap.Unit], 0, 8)
+	claims := make([]omap.Map[claim.Claim, omap.Unit], 0, 8)
 	any := false
 	for host := range mesh.NarrowestFirst(v.Host) {
 		m := q.tables.ByHost.Group(r, host)
 		claims = append(claims, m)
 		for c := range m.All() {
-			any = any || c.Kind == state.PolicyClaim && c.VisibleTo(v.Viewer)
+			any = any || c.Kind == claim.Policy && c.VisibleTo(v.Viewer)
 		}
 	}
 	if !any {
@@ -82,11 +83,11 @@ type lookupStep struct {
 
 // merge merges the rules of one step for one host or pattern: the oldest top-level policy counts, and the subsets of all.
 // Rules that are exported to different namespaces are not merged; among several such sets, the youngest counts.
-func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit], layer string, in lookupStep) *Policy {
+func (q *Queries) merge(r *query.Reader, claims omap.Map[claim.Claim, omap.Unit], layer string, in lookupStep) *Policy {
 	var sets []*Policy
 	read := 0
 	for c := range claims.All() {
-		if c.Kind != state.PolicyClaim || c.Namespace != in.namespace || !c.VisibleTo(layer) {
+		if c.Kind != claim.Policy || c.Namespace != in.namespace || !c.VisibleTo(layer) {
 			continue
 		}
 		if read++; read > maxRules {

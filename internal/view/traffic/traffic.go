@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -90,19 +91,19 @@ func (q *Queries) RelevantLabels(r *query.Reader, v service.HostView, labels mes
 
 // visibleRoutes yields the route claims that a viewer sees, in the order of precedence: first the claims that the viewing
 // namespace keeps to itself, then claims that others export to it by name, then claims exported to all; each group by age.
-func visibleRoutes(claims omap.Map[state.Claim, omap.Unit], layer string) func(yield func(state.Claim) bool) {
-	return func(yield func(state.Claim) bool) {
+func visibleRoutes(claims omap.Map[claim.Claim, omap.Unit], layer string) func(yield func(claim.Claim) bool) {
+	return func(yield func(claim.Claim) bool) {
 		if layer != "" {
 			for _, own := range []bool{true, false} {
 				for c := range claims.All() {
-					if c.Kind == state.RouteClaim && c.Layer == layer && (c.Namespace == layer) == own && !yield(c) {
+					if c.Kind == claim.Route && c.Layer == layer && (c.Namespace == layer) == own && !yield(c) {
 						return
 					}
 				}
 			}
 		}
 		for c := range claims.All() {
-			if c.Kind == state.RouteClaim && c.Layer == "" && !yield(c) {
+			if c.Kind == claim.Route && c.Layer == "" && !yield(c) {
 				return
 			}
 		}

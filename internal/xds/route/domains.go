@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -118,7 +118,7 @@ func (q *Queries) withPodNames(r *query.Reader, names []string) []string {
 // shortNameDeclared reports whether some object declares a short name of a cluster host as a host.
 func (q *Queries) shortNameDeclared(r *query.Reader, host string) bool {
 	for c := range q.tables.ByHost.Group(r, host).All() {
-		if c.Kind == state.ShortClaim {
+		if c.Kind == claim.Short {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package state
+package claim
 
 import (
 	"strings"
@@ -73,10 +73,10 @@ func defineHosts(claims claimsTable, domain string) Hosts {
 			}
 		}),
 		ServiceUnder: hostIndex(claims, "servicesUnder", func(_ api.Key, c *Claims, host string, add func(string)) {
-			addPatterns(c, ServiceClaim, host, add)
+			addPatterns(c, Service, host, add)
 		}),
 		RoutesUnder: hostIndex(claims, "routesUnder", func(_ api.Key, c *Claims, host string, add func(string)) {
-			addPatterns(c, RouteClaim, host, add)
+			addPatterns(c, Route, host, add)
 		}),
 		DeclaredIn: hostIndex(claims, "hostsDeclaredIn", func(k api.Key, c *Claims, _ string, add func(NamespaceLayer)) {
 			if c.declares() {
@@ -85,10 +85,10 @@ func defineHosts(claims claimsTable, domain string) Hosts {
 		}),
 		BareIn: hostIndex(claims, "bareNamesIn", func(k api.Key, c *Claims, host string, add func(string)) {
 			_, ns, ok := mesh.ClusterHost(host, domain)
-			if c.Kind == AliasClaim {
+			if c.Kind == Alias {
 				ns, ok = k.Namespace, true
 			}
-			if ok && (c.Kind == ServiceClaim || c.Kind == AliasClaim) {
+			if ok && (c.Kind == Service || c.Kind == Alias) {
 				each(c.Layers, func(layer string) {
 					if layer == "" || layer == ns {
 						add(ns)
@@ -98,7 +98,7 @@ func defineHosts(claims claimsTable, domain string) Hosts {
 		}),
 	}
 	h.Bare = hostIndex(claims, "bareHosts", func(k api.Key, c *Claims, host string, add func(struct{})) {
-		if c.Kind == ServiceClaim && k.Kind != kube.KindService && !strings.Contains(host, ".") {
+		if c.Kind == Service && k.Kind != kube.KindService && !strings.Contains(host, ".") {
 			add(struct{}{})
 		}
 	})
@@ -139,7 +139,7 @@ func each(list []string, do func(string)) {
 }
 
 // addPatterns adds the patterns that cover a host, if the claims are of the kind and all callers see them.
-func addPatterns(c *Claims, kind ClaimKind, host string, add func(string)) {
+func addPatterns(c *Claims, kind Kind, host string, add func(string)) {
 	if c.Kind != kind || !c.public() {
 		return
 	}
@@ -168,7 +168,7 @@ func (h *Hosts) defineDifferences(claims claimsTable, domain string) {
 		}
 	})
 	h.DifferentUnder = hostIndex(claims, "patternsDifferentFor", func(k api.Key, c *Claims, host string, add func(string)) {
-		if mesh.IsWildcard(host) && c.Kind != ServiceClaim {
+		if mesh.IsWildcard(host) && c.Kind != Service {
 			c.concerned(k.Namespace, add)
 		}
 	})
@@ -204,7 +204,7 @@ func (c *Claims) concerned(namespace string, add func(string)) {
 		switch {
 		case layer != "":
 			add(layer)
-		case c.Kind == PolicyClaim: // it applies to callers of its own namespace first
+		case c.Kind == Policy: // it applies to callers of its own namespace first
 			add(namespace)
 		}
 	}
@@ -218,7 +218,7 @@ func (h *Hosts) defineLocalities(claims claimsTable) {
 		}
 	})
 	h.ByLocalityUnder = hostIndex(claims, "patternsByLocality", func(_ api.Key, c *Claims, host string, add func(struct{})) {
-		if c.ByLocality && mesh.IsWildcard(host) && c.Kind == PolicyClaim {
+		if c.ByLocality && mesh.IsWildcard(host) && c.Kind == Policy {
 			add(struct{}{})
 		}
 	})
