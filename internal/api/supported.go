@@ -215,7 +215,11 @@ balancer
 	consistentHash.httpCookie.attributes.value  http: use useSourceIp
 	consistentHash.httpQueryParameterName   http: use useSourceIp
 	consistentHash.useSourceIp
-	backendUtilization        no
+	backendUtilization.weightStabilizationPeriod
+	backendUtilization.weightExpirationPeriod
+	backendUtilization.weightUpdatePeriod
+	backendUtilization.errorUtilizationPenaltyPercent
+	backendUtilization.metricNamesForComputingUtilization
 	consistentHash.ringHash.minimumRingSize
 	consistentHash.maglev.tableSize
 	consistentHash.minimumRingSize

@@ -17,12 +17,18 @@ func (t translation) setLoadBalancing(c *clusterv3.Cluster, s traffic.Settings) 
 		return
 	}
 	lb := s.LoadBalancer
+	p := t.traffic.Preference(t.r, t.s.Near, s)
+	shares := p != nil && len(p.Shares) > 0
+	if use := lb.GetBackendUtilization(); use != nil {
+		setUtilization(c, use, slowStart(lb), shares)
+		return
+	}
 	if hash := lb.GetConsistentHash(); hash != nil {
 		setConsistentHash(c, hash)
 	} else {
 		setSimple(c, lb)
 	}
-	if p := t.traffic.Preference(t.r, t.s.Near, s); p != nil && len(p.Shares) > 0 {
+	if shares {
 		commonLbConfig(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
 		}
