@@ -102,7 +102,7 @@ MeshConfig
 	extensionProviders.opentelemetry.grpc.initialMetadata   httpHeader
 	extensionProviders.opentelemetry.resourceDetectors.environment
 	extensionProviders.opentelemetry.resourceDetectors.dynatrace
-	extensionProviders.opentelemetry.serviceAttributeEnrichment  no: name the service in OTEL_RESOURCE_ATTRIBUTES of the workload
+	extensionProviders.opentelemetry.serviceAttributeEnrichment
 	extensionProviders.opentelemetry.dynatraceSampler.tenant
 	extensionProviders.opentelemetry.dynatraceSampler.clusterId
 	extensionProviders.opentelemetry.dynatraceSampler.rootSpansPerMinute
@@ -273,7 +273,7 @@ httpBackend
 httpHeader
 	name
 	value
-	envName  no: write the value
+	envName
 
 remoteService
 	address

@@ -55,6 +55,8 @@ type Settings struct {
 	ScopeGateways bool
 	// QUIC is true if gateways take HTTP/3 where their Service has a UDP port.
 	QUIC bool
+	// StripHostPort is true if gateways remove the port from the Host of requests.
+	StripHostPort bool
 	// IgnoreRefused is true if refused access policies without a known good version are ignored; otherwise such a policy denies everything
 	// that it is about. PolicyWait is how long a file must be unchanged before a policy is withdrawn that is no longer in it.
 	IgnoreRefused bool
@@ -186,6 +188,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		Allocate:      env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
 		ScopeGateways: env("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "false") == "true",
 		QUIC:          env("PILOT_ENABLE_QUIC_LISTENERS", "false") == "true",
+		StripHostPort: env("ISTIO_GATEWAY_STRIP_HOST_PORT", "false") == "true",
 		Register:      env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
 	}
 	for name := range strings.SplitSeq(env("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", ""), ",") {

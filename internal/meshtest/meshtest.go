@@ -67,6 +67,10 @@ type Options struct {
 	KeyFetcher mesh.KeyFetcher
 	// QUIC is true if gateways take HTTP/3.
 	QUIC bool
+	// StripHostPort is true if gateways remove the port from the Host of requests.
+	StripHostPort bool
+	// Variable returns a variable of the control plane's environment.
+	Variable func(name string) (value string, ok bool)
 	// Providers defines the providers that answer proxies one by one; nil for none.
 	Providers func(*query.Graph, *state.Tables) []class.Provider
 }
@@ -76,7 +80,10 @@ func New(t T) *World { return NewWith(t, Options{}) }
 
 // NewWith returns an empty World with options.
 func NewWith(t T, o Options) *World {
-	tables := state.New(state.Options{ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher, QUIC: o.QUIC})
+	tables := state.New(state.Options{
+		ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher, QUIC: o.QUIC,
+		StripHostPort: o.StripHostPort, Variable: o.Variable,
+	})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)
 	var providers []class.Provider

@@ -51,6 +51,10 @@ type Options struct {
 	ScopeGateways bool
 	// QUIC is true if gateways take HTTP/3 where their Service has a UDP port.
 	QUIC bool
+	// StripHostPort is true if gateways remove the port from the Host of requests.
+	StripHostPort bool
+	// Variable returns a variable of the control plane's environment, for headers of extension providers with an envName; nil if there are none.
+	Variable func(name string) (value string, ok bool)
 	// KeyFetcher fetches the keys of tokens that have an address (jwksUri).
 	KeyFetcher mesh.KeyFetcher
 }
@@ -238,6 +242,9 @@ func (t *Tables) ScopesGateways() bool { return t.options.ScopeGateways }
 
 // QUIC reports whether gateways take HTTP/3 where their Service has a UDP port. It does not change.
 func (t *Tables) QUIC() bool { return t.options.QUIC }
+
+// StripsHostPort reports whether gateways remove the port from the Host of requests. It does not change.
+func (t *Tables) StripsHostPort() bool { return t.options.StripHostPort }
 
 // Domain returns the suffix of cluster host names. It does not change.
 func (t *Tables) Domain() string { return t.options.Domain }

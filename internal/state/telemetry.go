@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -105,7 +106,7 @@ func (t *Tables) writeTelemetryProviders(tx *store.Txn, m *meshconfig.MeshConfig
 		name := strings.ToLower(p.GetName())
 		if _, ok := telemetryUse(p); ok && !named[name] {
 			named[name] = true
-			t.Telemetry.Providers.Set(tx, name, p)
+			t.Telemetry.Providers.Set(tx, name, t.withVariables(p))
 		}
 	}
 	for name := range t.Telemetry.Providers.All() {
@@ -113,6 +114,45 @@ func (t *Tables) writeTelemetryProviders(tx *store.Txn, m *meshconfig.MeshConfig
 			t.Telemetry.Providers.Delete(tx, name)
 		}
 	}
+}
+
+// withVariables returns a provider whose headers have the values of the variables that they name. A header whose variable does not exist keeps its
+// name, and is not sent.
+func (t *Tables) withVariables(p *meshconfig.MeshConfig_ExtensionProvider) *meshconfig.MeshConfig_ExtensionProvider {
+	named := func(h *meshconfig.MeshConfig_ExtensionProvider_HttpHeader) bool { return h.GetEnvName() != "" }
+	if t.options.Variable == nil || !slices.ContainsFunc(providerHeaders(p), named) {
+		return p
+	}
+	p = proto.CloneOf(p)
+	for _, h := range providerHeaders(p) {
+		if !named(h) {
+			continue
+		}
+		if value, ok := t.options.Variable(h.GetEnvName()); ok {
+			h.HeaderValue = &meshconfig.MeshConfig_ExtensionProvider_HttpHeader_Value{Value: value}
+		}
+	}
+	return p
+}
+
+// providerHeaders returns the headers that a provider for traces adds to its requests.
+func providerHeaders(p *meshconfig.MeshConfig_ExtensionProvider) []*meshconfig.MeshConfig_ExtensionProvider_HttpHeader {
+	o := p.GetOpentelemetry()
+	return slices.Concat(p.GetZipkin().GetHeaders(), o.GetHttp().GetHeaders(), o.GetGrpc().GetInitialMetadata())
+}
+
+// MissingVariable returns a variable that a header of a provider names and the control plane's environment does not have; empty if there is none,
+// or if the environment is not known because files are analysed elsewhere.
+func (t *Tables) MissingVariable(p *meshconfig.MeshConfig_ExtensionProvider) string {
+	if t.options.Variable == nil {
+		return ""
+	}
+	for _, h := range providerHeaders(p) {
+		if h.GetEnvName() != "" {
+			return h.GetEnvName()
+		}
+	}
+	return ""
 }
 
 // TelemetryUse is a use of a provider.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -34,12 +35,26 @@ func Variables(n *corev3.Node, environ []string) []string {
 	const attributes, datadog = "OTEL_RESOURCE_ATTRIBUTES", "DD_SERVICE"
 	own := variable(environ, attributes)
 	if !strings.Contains(","+own, ",service.name=") {
-		list = append(list, attributes+"="+strings.TrimPrefix(own+",service.name="+n.GetCluster(), ","))
+		name := n.GetCluster()
+		if strings.Contains(","+own, ",service.namespace=") {
+			name = conventional(n.GetMetadata(), labels, name)
+		}
+		list = append(list, attributes+"="+strings.TrimPrefix(own+",service.name="+name, ","))
 	}
 	if variable(environ, datadog) == "" {
 		list = append(list, datadog+"="+n.GetCluster())
 	}
 	return list
+}
+
+// conventional returns the name of a service by the conventions of OpenTelemetry for Kubernetes, which the pods of a mesh with
+// serviceAttributeEnrichment follow: the injection has set their other attributes. other is the name if nothing says one.
+// See https://opentelemetry.io/docs/specs/semconv/non-normative/k8s-attributes/#service-attributes.
+func conventional(metadata *structpb.Struct, labels map[string]string, other string) string {
+	fields := metadata.GetFields()
+	annotation := fields["ANNOTATIONS"].GetStructValue().GetFields()["resource.opentelemetry.io/service.name"].GetStringValue()
+	name := cmp.Or(annotation, labels["app.kubernetes.io/name"], fields["WORKLOAD_NAME"].GetStringValue(), fields["NAME"].GetStringValue(), other)
+	return strings.NewReplacer(",", "%2C", "=", "%3D").Replace(name)
 }
 
 // variable returns the value of a variable; empty if there is none.

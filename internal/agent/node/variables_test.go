@@ -33,3 +33,35 @@ func TestVariables(t *testing.T) {
 		t.Errorf("the name of the service is replaced: %q", got)
 	}
 }
+
+// TestConventionalName: where the injection has set the attributes of OpenTelemetry's conventions, the service has its name by them, too: by the
+// annotation, the label, the workload, the pod. Its name in Envoy stays.
+func TestConventionalName(t *testing.T) {
+	const injected = "OTEL_RESOURCE_ATTRIBUTES=service.namespace=shop"
+	metadata := map[string]any{"NAME": "web-1", "LABELS": map[string]any{}, "ANNOTATIONS": map[string]any{}}
+	for _, step := range []struct{ key, name, value, want string }{
+		{"", "", "", "web-1"},
+		{"", "WORKLOAD_NAME", "web", "web"},
+		{"LABELS", "app.kubernetes.io/name", "shop,front", "shop%2Cfront"},
+		{"ANNOTATIONS", "resource.opentelemetry.io/service.name", "front", "front"},
+	} {
+		at := metadata
+		if step.key != "" {
+			at = metadata[step.key].(map[string]any)
+		}
+		if step.name != "" {
+			at[step.name] = step.value
+		}
+		fields, err := structpb.NewStruct(metadata)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := Variables(&corev3.Node{Cluster: "canonical.shop", Metadata: fields}, []string{injected})
+		if want := injected + ",service.name=" + step.want; !slices.Contains(got, want) {
+			t.Errorf("after %s: no %q in %q", step.name, want, got)
+		}
+		if !slices.Contains(got, "DD_SERVICE=canonical.shop") {
+			t.Errorf("after %s: the name for Datadog has changed: %q", step.name, got)
+		}
+	}
+}

@@ -61,6 +61,10 @@ func (f *findings) telemetryProviders(at string, list []*telemetryapi.ProviderRe
 				ref.GetName(), useName(use))
 			continue
 		}
+		if name := f.q.tables.MissingVariable(p); name != "" {
+			f.fail("telemetry-no-provider", at, "the provider %q has a header with the value of %s, which the environment of the control plane does not have: the header is not sent; set the variable, or write the value",
+				ref.GetName(), name)
+		}
 		service, port := state.TelemetryService(p)
 		if service == "" {
 			continue

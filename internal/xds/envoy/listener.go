@@ -277,6 +277,8 @@ type HTTPOptions struct {
 	ClientCert *ClientCert
 	// HTTP3 says that the listener takes HTTP/3 and nothing else.
 	HTTP3 bool
+	// StripHostPort removes the port from the Host of requests, before routes and filters see it.
+	StripHostPort bool
 	// ChecksHost refuses requests for virtual hosts that must not be reached over the connection; see OnlyOwnHost.
 	ChecksHost bool
 }
@@ -321,6 +323,9 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 	}
 	if o.IdleTimeout > 0 {
 		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: Duration(o.IdleTimeout)}
+	}
+	if o.StripHostPort {
+		m.StripPortMode = &hcmv3.HttpConnectionManager_StripAnyHostPort{StripAnyHostPort: true}
 	}
 	if c := o.ClientCert; c != nil {
 		m.ForwardClientCertDetails = c.Forward

@@ -54,8 +54,8 @@ func (t target) http(path string, timeout *durationpb.Duration, headers []*meshc
 	return s
 }
 
-// headerOf returns a header of a provider. Its value is no format, so percent signs are doubled. It is false for a value that is in the
-// environment of another program.
+// headerOf returns a header of a provider. Its value is no format, so percent signs are doubled. It is false if the value is in a variable
+// that the control plane does not have.
 func headerOf(h *meshconfig.MeshConfig_ExtensionProvider_HttpHeader) (*corev3.HeaderValue, bool) {
 	v, ok := h.GetHeaderValue().(*meshconfig.MeshConfig_ExtensionProvider_HttpHeader_Value)
 	if !ok || h.GetName() == "" {
