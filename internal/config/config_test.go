@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -235,6 +236,16 @@ func TestRefusedPolicies(t *testing.T) {
 		err := errors.Join(s.environment...)
 		if s.IgnoreRefused != c.ignore || s.PolicyWait != c.wait || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%q, %q: ignore %v, wait %v, %v", c.refused, c.delay, s.IgnoreRefused, s.PolicyWait, err)
+		}
+	}
+}
+
+func TestTraceSampling(t *testing.T) {
+	for text, want := range map[string]float64{"": 1, "0": 0, "12.5": 12.5, "100.0": 100, "101": -1, "-1": -1, "NaN": -1, "half": -1} {
+		s := New(func(string) (string, bool) { return text, text != "" })
+		wrong := strings.Contains(fmt.Sprint(errors.Join(s.environment...)), "PILOT_TRACE_SAMPLING")
+		if wrong != (want < 0) || !wrong && s.TraceSampling != want {
+			t.Errorf("%q: %v, refused %v; want %v", text, s.TraceSampling, wrong, want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,6 +58,10 @@ type Settings struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// HTTP10 is true if all proxies accept HTTP/1.0.
+	HTTP10 bool
+	// TraceSampling is the percentage of new requests that are traced if the mesh sets none.
+	TraceSampling float64
 	// IgnoreRefused is true if refused access policies without a known good version are ignored; otherwise such a policy denies everything
 	// that it is about. PolicyWait is how long a file must be unchanged before a policy is withdrawn that is no longer in it.
 	IgnoreRefused bool
@@ -189,6 +194,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		ScopeGateways: env("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "false") == "true",
 		QUIC:          env("PILOT_ENABLE_QUIC_LISTENERS", "false") == "true",
 		StripHostPort: env("ISTIO_GATEWAY_STRIP_HOST_PORT", "false") == "true",
+		HTTP10:        env("PILOT_HTTP10", "false") == "true",
 		Register:      env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
 	}
 	for name := range strings.SplitSeq(env("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", ""), ",") {
@@ -200,6 +206,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 	s.AllocateIPv4 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "240.240.0.0/16")
 	s.AllocateIPv6 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "2001:2::/48")
 	s.keyServers(env)
+	s.sampling(env)
 	s.refusedPolicies(env)
 	grace, err := time.ParseDuration(env("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "10s"))
 	if s.RegistrationGrace = grace; err != nil || grace < 0 {
@@ -242,6 +249,15 @@ const (
 
 // minRangeBits is the least number of bits of an address that a range of allocated addresses leaves open.
 const minRangeBits = 8
+
+// sampling reads the percentage of requests that are traced if the mesh sets none.
+func (s *Settings) sampling(env func(name, otherwise string) string) {
+	const name = "PILOT_TRACE_SAMPLING"
+	percent, err := strconv.ParseFloat(env(name, "1"), 64)
+	if s.TraceSampling = percent; err != nil || !(percent >= 0 && percent <= 100) {
+		s.environment = append(s.environment, fmt.Errorf("%s: %q is not a percentage from 0 to 100 such as 1.0", name, env(name, "")))
+	}
+}
 
 // keyServers reads the settings for fetching key sets.
 func (s *Settings) keyServers(env func(name, otherwise string) string) {

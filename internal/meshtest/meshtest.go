@@ -69,6 +69,10 @@ type Options struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// HTTP10 is true if all proxies accept HTTP/1.0.
+	HTTP10 bool
+	// TraceSampling is the percentage of new requests that are traced if nothing else sets one; nil for 1.
+	TraceSampling *float64
 	// Variable returns a variable of the control plane's environment.
 	Variable func(name string) (value string, ok bool)
 	// Providers defines the providers that answer proxies one by one; nil for none.
@@ -82,7 +86,7 @@ func New(t T) *World { return NewWith(t, Options{}) }
 func NewWith(t T, o Options) *World {
 	tables := state.New(state.Options{
 		ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher, QUIC: o.QUIC,
-		StripHostPort: o.StripHostPort, Variable: o.Variable,
+		StripHostPort: o.StripHostPort, HTTP10: o.HTTP10, TraceSampling: o.TraceSampling, Variable: o.Variable,
 	})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)

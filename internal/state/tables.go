@@ -53,6 +53,10 @@ type Options struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// HTTP10 is true if all proxies accept HTTP/1.0, whatever their metadata say.
+	HTTP10 bool
+	// TraceSampling is the percentage of new requests that are traced if nothing else sets one; nil for 1.
+	TraceSampling *float64
 	// Variable returns a variable of the control plane's environment, for headers of extension providers with an envName; nil if there are none.
 	Variable func(name string) (value string, ok bool)
 	// KeyFetcher fetches the keys of tokens that have an address (jwksUri).
@@ -245,6 +249,17 @@ func (t *Tables) QUIC() bool { return t.options.QUIC }
 
 // StripsHostPort reports whether gateways remove the port from the Host of requests. It does not change.
 func (t *Tables) StripsHostPort() bool { return t.options.StripHostPort }
+
+// HTTP10 reports whether all proxies accept HTTP/1.0. It does not change.
+func (t *Tables) HTTP10() bool { return t.options.HTTP10 }
+
+// TraceSampling returns the percentage of new requests that are traced if nothing else sets one. It does not change.
+func (t *Tables) TraceSampling() float64 {
+	if p := t.options.TraceSampling; p != nil {
+		return *p
+	}
+	return 1
+}
 
 // Domain returns the suffix of cluster host names. It does not change.
 func (t *Tables) Domain() string { return t.options.Domain }

@@ -50,7 +50,7 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 		Labels:    q.relevantLabels(r, p.Namespace, labels),
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Ports, Own: served.Own, Families: mesh.FamiliesOf(p.Addresses),
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels),
-		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle, Names: p.DNS, Networks: p.Networks, HostsOnDemand: p.HostsOnDemand,
+		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10 || q.tables.HTTP10(), Idle: p.Idle, Names: p.DNS, Networks: p.Networks, HostsOnDemand: p.HostsOnDemand,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		MTLS:       q.services.Peers.Selected(r, p.Namespace, labels), NoCertificate: p.NoCertificate, Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
 		Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy),

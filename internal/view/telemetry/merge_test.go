@@ -116,7 +116,7 @@ func TestMergeTraces(t *testing.T) {
 		}
 		list := specs(t, c.specs)
 		for side, want := range map[Side]string{Client: c.client, Server: c.server} {
-			v, on := mergeTraces(list, c.defaults, mesh, c.bootstrap, side)
+			v, on := mergeTraces(list, c.defaults, mesh, 1, c.bootstrap, side)
 			if got := shown(v, on); got != want {
 				t.Errorf("%s, side %d: %q, want %q", c.name, side, got, want)
 			}

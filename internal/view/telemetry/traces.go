@@ -50,17 +50,15 @@ type Tag struct {
 	Value, Default string
 }
 
-// defaultSampling is the percentage of requests that are traced if nothing sets another one.
-const defaultSampling = 1
-
 // TracesOf returns how proxies trace to which a set applies; false if they do not.
 func TracesOf(t *state.Tables, r *query.Reader, s Set, side Side) (Traces, bool) {
 	settings, bootstrap := t.Tracing(r)
-	return mergeTraces(s.Specs(t, r), t.DefaultTracers(r), settings, bootstrap, side)
+	return mergeTraces(s.Specs(t, r), t.DefaultTracers(r), settings, t.TraceSampling(), bootstrap, side)
 }
 
-func mergeTraces(specs []*telemetryapi.Telemetry, defaults []string, mesh *meshconfig.Tracing, bootstrap bool, side Side) (Traces, bool) {
-	v := Traces{Sampling: defaultSampling, MaxPath: mesh.GetMaxPathTagLength(), Tags: meshTags(mesh.GetCustomTags())}
+// mergeTraces merges the specs over the settings of the mesh. sampling is the percentage of new requests that are traced if none of these sets one.
+func mergeTraces(specs []*telemetryapi.Telemetry, defaults []string, mesh *meshconfig.Tracing, sampling float64, bootstrap bool, side Side) (Traces, bool) {
+	v := Traces{Sampling: sampling, MaxPath: mesh.GetMaxPathTagLength(), Tags: meshTags(mesh.GetCustomTags())}
 	if s := mesh.GetSampling(); s > 0 && s <= 100 {
 		v.Sampling = s
 	}

@@ -46,6 +46,34 @@ spec: {tracing: [{providers: [{name: otel}], randomSamplingPercentage: 100}]}
 	}
 }
 
+// TestTraceSampling: the control plane decides which percentage of new requests is traced, 0 included, unless the mesh does.
+func TestTraceSampling(t *testing.T) {
+	half, none := 0.5, 0.0
+	for _, c := range []struct {
+		percent *float64
+		mesh    string
+		want    string
+	}{{nil, "{}", "value: 1"}, {&half, "{}", "value: 0.5"}, {&none, "{}", "{} upgrade_configs:"}, {&half, "{sampling: 20}", "value: 20"}} {
+		w := meshtest.NewWith(t, meshtest.Options{TraceSampling: c.percent})
+		w.Configure("{defaultProviders: {tracing: [z]}, extensionProviders: [{name: z, zipkin: {service: collector.example, port: 80}}], defaultConfig: {tracing: " + c.mesh + "}}")
+		w.Apply(`
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: collector, namespace: shop}
+spec: {hosts: [collector.example], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 10.1.1.1}]}
+`)
+		s := w.State(w.Connect(meshtest.Node(t, "sidecar~10.1.1.2~web-0.shop~shop.svc.cluster.local", "{}")))
+		l, ok := s.Get(resource.Listener, "0.0.0.0_80")
+		if !ok {
+			t.Fatalf("no listener among %q", namesOf(s))
+		}
+		_, sampling, _ := strings.Cut(meshtest.YAML(t, l), "random_sampling:")
+		if got := strings.Join(strings.Fields(sampling)[:2], " "); got != c.want {
+			t.Errorf("percentage %v, mesh %s: random_sampling: %s, want %s", c.percent, c.mesh, got, c.want)
+		}
+	}
+}
+
 func namesOf(s *resource.State) (names []string) {
 	for r := range s.Types[resource.Listener].All() {
 		names = append(names, r.Name())
