@@ -151,8 +151,8 @@ func TestSlice(t *testing.T) {
 	}{
 		{"no service", "addressType: IPv4\nmetadata: {labels: {a: b}}", nil},
 		{"names", strings.Replace(fmt.Sprintf(head, ""), "IPv4", "FQDN", 1), nil},
-		{"by hand", fmt.Sprintf(head, "") + "ports: [{port: 80}, {name: x}]\nendpoints: [{addresses: [192.0.2.1, 192.0.2.2]}, {addresses: []}, {addresses: [no-address]}]",
-			&kube.Slice{Service: "a", Ports: intern.Of(kube.SlicePort{Number: 80}, kube.SlicePort{Name: "x"}), Endpoints: []kube.SliceEndpoint{{Address: "192.0.2.1"}}}},
+		{"by hand, with equally good addresses", fmt.Sprintf(head, "") + "ports: [{port: 80}, {name: x}]\nendpoints: [{addresses: [192.0.2.1, 192.0.2.2]}, {addresses: []}, {addresses: [no-address]}]",
+			&kube.Slice{Service: "a", Ports: intern.Of(kube.SlicePort{Number: 80}, kube.SlicePort{Name: "x"}), Endpoints: []kube.SliceEndpoint{{Address: "192.0.2.1"}, {Address: "192.0.2.2"}}}},
 		{"health", fmt.Sprintf(head, ", endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io") + `endpoints:
 - {addresses: [192.0.2.1], conditions: {ready: true, serving: true, terminating: true}, targetRef: {kind: Pod, name: a-1, namespace: shop}}
 - {addresses: [192.0.2.2], conditions: {ready: false}, targetRef: {kind: Pod, name: a-2, namespace: elsewhere}}

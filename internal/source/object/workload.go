@@ -58,10 +58,11 @@ func (c *Converter) Slice(s *discovery.EndpointSlice) *kube.Slice {
 	v.Ports = intern.Of(ports...)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if len(e.Addresses) == 0 || !isAddress(e.Addresses[0]) {
-			continue
+		for _, address := range e.Addresses { // the slice controller writes one; more are equally good
+			if isAddress(address) {
+				v.Endpoints = append(v.Endpoints, kube.SliceEndpoint{Address: address, Health: health(e.Conditions), Pod: podOf(e.TargetRef, s.Namespace), Hostname: hostnameOf(e)})
+			}
 		}
-		v.Endpoints = append(v.Endpoints, kube.SliceEndpoint{Address: e.Addresses[0], Health: health(e.Conditions), Pod: podOf(e.TargetRef, s.Namespace), Hostname: hostnameOf(e)})
 	}
 	return v
 }
