@@ -76,7 +76,8 @@ func (c *checker) everyAddress(p *document.Path, s *networking.ServiceEntry, abo
 		return // serviceEntry reports it
 	}
 	for i, port := range s.Ports {
-		if port.GetProtocol() != "" && isOpaque(port.GetProtocol()) {
+		detected := port.GetProtocol() == "" && s.Resolution != networking.ServiceEntry_NONE // addresses are usually allocated
+		if isOpaque(port.GetProtocol()) && !detected {
 			c.warn(p.Field("ports").At(i).Field("protocol"), "without addresses the service takes all connections to port %d, whatever their address; name an address, or declare TLS if clients name the host in it", port.Number)
 		}
 	}
