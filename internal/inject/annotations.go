@@ -179,18 +179,26 @@ func quantity(s string) string {
 	return ""
 }
 
+// ranges checks a list of address ranges. Blanks are refused, as by Istio: a list that one of the two accepts is valid for both.
 func ranges(s string) string {
-	for _, one := range items(s) {
+	if s == "" {
+		return ""
+	}
+	for one := range strings.SplitSeq(s, ",") {
 		if _, err := netip.ParsePrefix(one); err != nil {
-			return strconv.Quote(one) + " is no range of addresses such as 10.0.0.0/8; separate several by commas"
+			return strconv.Quote(one) + " is no range of addresses such as 10.0.0.0/8; separate several by commas, without blanks"
 		}
 	}
 	return ""
 }
 
+// ports checks a list of ports, which may have blanks.
 func ports(s string) string {
-	for _, one := range items(s) {
-		if _, err := strconv.ParseUint(one, 10, 16); err != nil {
+	if strings.TrimSpace(s) == "" {
+		return ""
+	}
+	for one := range strings.SplitSeq(s, ",") {
+		if _, err := strconv.ParseUint(strings.TrimSpace(one), 10, 16); err != nil {
 			return strconv.Quote(one) + " is not the number of a port; separate several by commas"
 		}
 	}

@@ -124,7 +124,7 @@ func checkValues(p ProxyValues) error {
 		{"readinessInitialDelaySeconds", delayAnnotation, p.ReadinessDelay}, {"readinessPeriodSeconds", periodAnnotation, p.ReadinessPeriod},
 		{"readinessFailureThreshold", failuresAnnotation, p.ReadinessFailures}, {"statusPort", statusPortAnnotation, p.StatusPort},
 	} {
-		if reason := checks[v.annotation](string(v.value)); reason != "" {
+		if reason := checks[v.annotation](strings.Join(items(string(v.value)), ",")); reason != "" { // blanks do no harm here
 			return fmt.Errorf("the value global.proxy.%s is %q: %s", v.name, v.value, reason)
 		}
 	}
