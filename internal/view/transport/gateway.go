@@ -17,7 +17,6 @@ import (
 // gatewayRulesKey names the rules of a VirtualService for connections to a server of gateways.
 type gatewayRulesKey struct {
 	namespace string
-	labels    mesh.Labels
 	rules     traffic.SelectingRules
 	gateway   string
 	port      uint32
@@ -35,7 +34,7 @@ func (q *Queries) defineGatewayRules(g *query.Graph) {
 				return nil, false
 			}
 			b := &builder{
-				q: q, r: r, gateway: k.gateway, view: service.HostView{Viewer: k.namespace}, port: mesh.Port{Number: k.port}, clients: clients{k.labels, k.rules},
+				q: q, r: r, gateway: k.gateway, view: service.HostView{Viewer: k.namespace}, port: mesh.Port{Number: k.port}, clients: clients{rules: k.rules},
 			}
 			if k.tls {
 				b.addTLSRules([]*state.VirtualService{vs})
@@ -165,7 +164,7 @@ func narrower(a, b string) string {
 
 func (q *Queries) rulesAt(r *query.Reader, p gateway.Proxies, s *gateway.Placed, object api.Key, tls bool) []Rule {
 	rules, _ := q.gatewayRules.Get(r, gatewayRulesKey{
-		namespace: p.Namespace, labels: p.Labels, rules: p.Rules, gateway: gateway.Name(s.Gateway), port: s.Port, tls: tls, object: object,
+		namespace: p.Namespace, rules: p.Rules, gateway: gateway.Name(s.Gateway), port: s.Port, tls: tls, object: object,
 	})
 	return rules
 }

@@ -113,7 +113,7 @@ type tlsMatch struct {
 // matchesAt returns the matches of the TLS rules of a VirtualService that apply to connections to a server of gateways.
 func (q *Queries) matchesAt(r *query.Reader, p gateway.Proxies, s *gateway.Placed, vs *state.VirtualService) (list []tlsMatch) {
 	b := &builder{
-		q: q, r: r, gateway: gateway.Name(s.Gateway), view: service.HostView{Viewer: p.Namespace}, port: mesh.Port{Number: s.Port}, clients: clients{p.Labels, p.Rules},
+		q: q, r: r, gateway: gateway.Name(s.Gateway), view: service.HostView{Viewer: p.Namespace}, port: mesh.Port{Number: s.Port}, clients: clients{rules: p.Rules},
 	}
 	for i, rule := range vs.Spec.Tls {
 		for j, m := range rule.Match {

@@ -152,13 +152,17 @@ type matchConditions interface {
 	GetSourceLabels() map[string]string
 }
 
-// applies reports whether these clients on this port can meet the conditions.
+// applies reports whether these clients on this port can meet the conditions. At gateways, sourceNamespace and sourceLabels have no effect:
+// connections come from clients that have neither.
 func (b *builder) applies(m matchConditions) bool {
 	if g := m.GetGateways(); len(g) > 0 && !slices.Contains(g, cmp.Or(b.gateway, mesh.Gateway)) {
 		return false
 	}
 	if m.GetPort() != 0 && m.GetPort() != b.port.Number {
 		return false
+	}
+	if b.gateway != "" {
+		return true
 	}
 	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != b.view.Viewer {
 		return false
