@@ -38,6 +38,8 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 			return Counts
 		case ok:
 			return Foreign
+		case settings.Mode == gateway.IngressDefault:
+			return Counts // no controller has the class, and the mesh is the default
 		}
 		return ClassMissing
 	}

@@ -52,7 +52,11 @@ func (f *findings) ingressClassOf(a state.Admission, standing gateway.Standing) 
 	if _, exists := f.q.tables.Gateways.Classes.Get(f.r, gateway.ClassKey(a.Class)); exists {
 		return
 	}
-	f.warn("ingress-no-class", "spec.ingressClassName", "there is no IngressClass %q: the mesh does not serve this Ingress", a.Class)
+	effect := "the mesh does not serve this Ingress"
+	if standing == gateway.Counts {
+		effect = "the mesh serves this Ingress only because ingressControllerMode is DEFAULT"
+	}
+	f.warn("ingress-no-class", "spec.ingressClassName", "there is no IngressClass %q: %s", a.Class, effect)
 }
 
 // certificates warns of a certificate for a host that is not used because another object has one.
