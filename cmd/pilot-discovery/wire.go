@@ -207,7 +207,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: mesh.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, KeyFetcher: s.KeyFetcher, Compliance: s.CA.Compliance, ScopeGateways: s.ScopeGateways,
-		QUIC: s.QUIC, StripHostPort: s.StripHostPort, HTTP10: s.HTTP10, TraceSampling: &s.TraceSampling, Variable: os.LookupEnv,
+		QUIC: s.QUIC, StripHostPort: s.StripHostPort, HTTP10: s.HTTP10, Sessions: s.Sessions, TraceSampling: &s.TraceSampling, Variable: os.LookupEnv,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != "", Kubernetes: s.Kubernetes()})

@@ -50,6 +50,7 @@ func actingVariables() []variables.Variable {
 		{Name: "ENABLE_XDS_API_GENERATOR_AUTH", Does: "false: clients that have not shown who they are may read configuration (MCP)"},
 		{Name: "PILOT_SCOPE_GATEWAY_TO_NAMESPACE", Does: "Gateways are for gateways of their own namespace only"},
 		{Name: "PILOT_ENABLE_QUIC_LISTENERS", Does: "true: gateways take HTTP/3 at the HTTPS ports that their Service also has as UDP ports"},
+		{Name: "PILOT_ENABLE_PERSISTENT_SESSION_FILTER", Does: "true: requests of a session reach one endpoint of services with the label istio.io/persistent-session"},
 		{Name: "PILOT_HTTP10", Does: "true: all proxies accept HTTP/1.0; for some, set HTTP10 in their proxyMetadata"},
 		{Name: "PILOT_TRACE_SAMPLING", Does: "percentage of new requests that are traced if the mesh sets none"},
 		{Name: "ISTIO_GATEWAY_STRIP_HOST_PORT", Does: "true: gateways remove the port from the Host of requests"},

@@ -58,6 +58,8 @@ type Settings struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// Sessions is true if requests of services with sessions reach the endpoint of their session.
+	Sessions bool
 	// HTTP10 is true if all proxies accept HTTP/1.0.
 	HTTP10 bool
 	// TraceSampling is the percentage of new requests that are traced if the mesh sets none.
@@ -194,6 +196,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		ScopeGateways: env("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "false") == "true",
 		QUIC:          env("PILOT_ENABLE_QUIC_LISTENERS", "false") == "true",
 		StripHostPort: env("ISTIO_GATEWAY_STRIP_HOST_PORT", "false") == "true",
+		Sessions:      env("PILOT_ENABLE_PERSISTENT_SESSION_FILTER", "false") == "true",
 		HTTP10:        env("PILOT_HTTP10", "false") == "true",
 		Register:      env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
 	}

@@ -180,6 +180,8 @@ type Service struct {
 	ClusterLocal bool
 	// SamePorts is true if gateways behind the service listen at the ports of their servers, and not at the target ports of the service.
 	SamePorts bool
+	// Session says whether requests of a session reach the same endpoint.
+	Session Session
 	// Dubbo is the interface that the ports with the protocol Dubbo serve; nil if there is no such port.
 	Dubbo *DubboInterface
 }
@@ -208,7 +210,7 @@ func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
 		(s.Dubbo == o.Dubbo || s.Dubbo != nil && o.Dubbo != nil && *s.Dubbo == *o.Dubbo) &&
-		s.Headless == o.Headless && s.ByFamily == o.ByFamily && s.ClusterLocal == o.ClusterLocal && s.SamePorts == o.SamePorts &&
+		s.Headless == o.Headless && s.ByFamily == o.ByFamily && s.Session == o.Session && s.ClusterLocal == o.ClusterLocal && s.SamePorts == o.SamePorts &&
 		slices.Equal(s.Ports, o.Ports) && maps.EqualFunc(s.Allocated, o.Allocated, slices.Equal) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
 }
 
@@ -411,6 +413,8 @@ const (
 	Healthy Health = iota
 	// Unready endpoints take no requests at the moment. Clients know them, so that they can be used in an emergency.
 	Unready
+	// Draining endpoints are about to end. They take requests of existing sessions, and clients of services without sessions do not get them.
+	Draining
 	// Unusable endpoints are not sent to clients.
 	Unusable
 )

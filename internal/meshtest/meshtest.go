@@ -69,6 +69,8 @@ type Options struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// Sessions is true if requests of services with sessions reach the endpoint of their session.
+	Sessions bool
 	// HTTP10 is true if all proxies accept HTTP/1.0.
 	HTTP10 bool
 	// TraceSampling is the percentage of new requests that are traced if nothing else sets one; nil for 1.
@@ -86,7 +88,7 @@ func New(t T) *World { return NewWith(t, Options{}) }
 func NewWith(t T, o Options) *World {
 	tables := state.New(state.Options{
 		ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher, QUIC: o.QUIC,
-		StripHostPort: o.StripHostPort, HTTP10: o.HTTP10, TraceSampling: o.TraceSampling, Variable: o.Variable,
+		StripHostPort: o.StripHostPort, HTTP10: o.HTTP10, Sessions: o.Sessions, TraceSampling: o.TraceSampling, Variable: o.Variable,
 	})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)

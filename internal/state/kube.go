@@ -296,7 +296,7 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	selector, near := mesh.LabelMap(s.Selector), t.nearness(k, s)
 	out := &mesh.Service{
 		Name: k.Name, Namespace: k.Namespace, Addresses: s.Addresses, SubjectAltNames: s.Identities, Resolution: mesh.Static, Near: near, ByFamily: true,
-		ClusterLocal: t.ClusterLocal(t.ServiceHost(k)), SamePorts: s.SamePorts,
+		ClusterLocal: t.ClusterLocal(t.ServiceHost(k)), SamePorts: s.SamePorts, Session: s.Session,
 	}
 	if s.Type == kube.Headless {
 		out.Resolution, out.Headless = mesh.Passthrough, true

@@ -166,8 +166,8 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
 	_, samePorts := o.Labels[mesh.SamePortsLabel]
 	s := &mesh.Service{
-		SamePorts: samePorts,
-		Name:      o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
+		SamePorts: samePorts, Session: mesh.SessionOf(o.Labels),
+		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
 		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution), Near: near,
 		Allocated: o.HostAddresses(),
 	}
@@ -255,6 +255,8 @@ func readEndpoint(e *mesh.Endpoint, w *networking.WorkloadEntry, labels map[stri
 			e.Network = l.Value
 		case l.Name == mesh.TLSModeLabel:
 			e.MeshTLS = l.Value == mesh.TLSModeMesh
+		case l.Name == mesh.DrainingLabel && l.Value != "":
+			e.Health = mesh.Draining
 		}
 	}
 }

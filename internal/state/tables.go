@@ -53,6 +53,8 @@ type Options struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// Sessions is true if requests of services with sessions reach the endpoint of their session.
+	Sessions bool
 	// HTTP10 is true if all proxies accept HTTP/1.0, whatever their metadata say.
 	HTTP10 bool
 	// TraceSampling is the percentage of new requests that are traced if nothing else sets one; nil for 1.
@@ -249,6 +251,9 @@ func (t *Tables) QUIC() bool { return t.options.QUIC }
 
 // StripsHostPort reports whether gateways remove the port from the Host of requests. It does not change.
 func (t *Tables) StripsHostPort() bool { return t.options.StripHostPort }
+
+// Sessions reports whether requests of services with sessions reach the endpoint of their session. It does not change.
+func (t *Tables) Sessions() bool { return t.options.Sessions }
 
 // HTTP10 reports whether all proxies accept HTTP/1.0. It does not change.
 func (t *Tables) HTTP10() bool { return t.options.HTTP10 }

@@ -73,6 +73,8 @@ type Service struct {
 	NodeLocal bool
 	// SamePorts is true if gateways behind the Service listen at the ports of their servers, and not at its target ports.
 	SamePorts bool
+	// Session says whether requests of a session reach the same endpoint, by labels of the Service.
+	Session mesh.Session
 	// Written is true for a Service of a file, for which no controller makes endpoint slices: if it has none, its endpoints are the pods
 	// that it selects.
 	Written bool
@@ -125,7 +127,7 @@ func (*Service) Kind() string { return KindService }
 func (s *Service) Same(v Value) bool {
 	o, ok := v.(*Service)
 	return ok && (s == o || s.Created == o.Created && s.Type == o.Type && s.Selector == o.Selector && s.ExternalName == o.ExternalName &&
-		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal && s.SamePorts == o.SamePorts && s.Written == o.Written &&
+		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal && s.SamePorts == o.SamePorts && s.Session == o.Session && s.Written == o.Written &&
 		slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.ExportTo, o.ExportTo) &&
 		slices.Equal(s.ServiceAccounts, o.ServiceAccounts) && slices.Equal(s.Identities, o.Identities))
 }

@@ -43,6 +43,7 @@ func (c *Converter) Service(s *core.Service) *kube.Service {
 		NodeLocal:       s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == core.ServiceInternalTrafficPolicyLocal,
 	}
 	_, v.SamePorts = s.Labels[mesh.SamePortsLabel]
+	v.Session = mesh.SessionOf(s.Labels)
 	if s.Spec.Type != core.ServiceTypeExternalName {
 		v.Entrance = c.entrance(s)
 	}

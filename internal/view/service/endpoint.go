@@ -202,7 +202,15 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 			}
 		}
 	}
-	return withoutRepeats(out, s)
+	return withoutDraining(withoutRepeats(out, s), s)
+}
+
+// withoutDraining removes endpoints that only take requests of existing sessions if the service has no sessions. It changes the list.
+func withoutDraining(list []mesh.PortEndpoint, s *Service) []mesh.PortEndpoint {
+	if s.Session != (mesh.Session{}) {
+		return list
+	}
+	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return e.Health == mesh.Draining })
 }
 
 // besides reads something about the endpoints that a declaration does not list itself: about the endpoints in the

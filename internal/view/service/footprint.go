@@ -191,7 +191,7 @@ func (q *Queries) endpointAddresses(r *query.Reader, s *Service, port uint32) []
 	var out []string
 	for _, e := range q.Endpoints(r, s, port) {
 		a, err := netip.ParseAddr(e.Address)
-		if err == nil && a.Zone() == "" && !a.Unmap().IsUnspecified() && e.Port != 0 && e.Health != mesh.Unusable {
+		if err == nil && a.Zone() == "" && !a.Unmap().IsUnspecified() && e.Port != 0 && e.Health < mesh.Draining {
 			out = append(out, a.Unmap().String())
 		}
 	}

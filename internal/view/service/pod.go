@@ -63,7 +63,7 @@ func (q *Queries) endpointsOf(r *query.Reader, k endpointsKey) ([]SelectedEndpoi
 			out.Ports[p.Name] = n
 		}
 	}
-	if unready, _ := q.tables.Kube.UnreadyPods.Get(r, k.at); unready {
+	if unready, _ := q.tables.Kube.UnreadyPods.Get(r, k.at); unready && out.Health == mesh.Healthy {
 		out.Health = mesh.Unready
 	}
 	return []SelectedEndpoint{newSelectedEndpoint(podName(k.at), out)}, true
@@ -98,11 +98,13 @@ func (q *Queries) endpointsOfSlice(r *query.Reader, k api.Key) ([]SelectedEndpoi
 			continue
 		}
 		out.Ports, out.OnlyPorts = ports, only
-		switch e.Health {
-		case kube.NotReady:
-			out.Health = mesh.Unready
-		case kube.Draining, kube.Ending:
+		switch {
+		case e.Health == kube.Ending:
 			out.Health = mesh.Unusable
+		case e.Health == kube.Draining:
+			out.Health = mesh.Draining
+		case e.Health == kube.NotReady && out.Health == mesh.Healthy:
+			out.Health = mesh.Unready
 		}
 		list = append(list, newSelectedEndpoint(q.endpointName(r, k, e), out))
 	}
@@ -188,9 +190,13 @@ func (q *Queries) podOf(r *query.Reader, slice api.Key, e kube.SliceEndpoint) (a
 // podEndpoint is a pod as an endpoint at one of its addresses, without ports.
 func (q *Queries) podEndpoint(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Endpoint {
 	mode, _ := mesh.LabelValue(pod.Labels, mesh.TLSModeLabel)
+	health := mesh.Healthy
+	if draining, _ := mesh.LabelValue(pod.Labels, mesh.DrainingLabel); draining != "" {
+		health = mesh.Draining
+	}
 	return mesh.Endpoint{
 		Address: address, Labels: pod.Labels, ServiceAccount: pod.ServiceAccount, MeshTLS: mode == mesh.TLSModeMesh, Place: q.podPlace(r, k, pod, address),
-		Workload: pod.Owner.Name,
+		Workload: pod.Owner.Name, Health: health,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -15,6 +16,9 @@ import (
 func (t translation) setLoadBalancing(c *clusterv3.Cluster, s traffic.Settings) {
 	if c.LbPolicy == clusterv3.Cluster_CLUSTER_PROVIDED {
 		return
+	}
+	if t.s.Session != (mesh.Session{}) && t.tables.Sessions() {
+		commonLbConfig(c).OverrideHostStatus = envoy.SessionStatuses()
 	}
 	lb := s.LoadBalancer
 	p := t.traffic.Preference(t.r, t.s.Near, s)

@@ -51,8 +51,11 @@ func endpoint(e mesh.PortEndpoint, weight uint32) *endpointv3.LbEndpoint {
 
 // healthOf is the health of an endpoint that clients may know.
 func healthOf(e mesh.PortEndpoint) corev3.HealthStatus {
-	if e.Health == mesh.Unready {
+	switch e.Health {
+	case mesh.Unready:
 		return corev3.HealthStatus_UNHEALTHY
+	case mesh.Draining:
+		return corev3.HealthStatus_DRAINING
 	}
 	return corev3.HealthStatus_UNKNOWN
 }

@@ -6,6 +6,7 @@ import (
 	grpcwebv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_web/v3"
 	demandv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/on_demand/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	sessionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 )
@@ -30,6 +31,9 @@ func httpFilters(o HTTPOptions) []*hcmv3.HttpFilter {
 		filters = append(filters, HTTPFilter(webFilter, &grpcwebv3.GrpcWeb{}))
 	}
 	filters = append(filters, HTTPFilter(FaultFilter, &faultv3.HTTPFault{}), HTTPFilter(CORSFilter, &corsv3.Cors{}))
+	if o.Sessions {
+		filters = append(filters, HTTPFilter(SessionFilter, &sessionv3.StatefulSession{}))
+	}
 	if o.DynamicClusters {
 		filters = append(filters, dynamicHTTPFilter(o.IPv6))
 	}

@@ -279,6 +279,8 @@ type HTTPOptions struct {
 	HTTP3 bool
 	// StripHostPort removes the port from the Host of requests, before routes and filters see it.
 	StripHostPort bool
+	// Sessions says that routes may send requests to the endpoint of their session.
+	Sessions bool
 	// ChecksHost refuses requests for virtual hosts that must not be reached over the connection; see OnlyOwnHost.
 	ChecksHost bool
 }

@@ -320,7 +320,7 @@ func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOpt
 		details = s.ClientCert
 		details.Forward = topology.ClientCert.Forward
 	}
-	o.HTTP3, o.HeadersTimeout, o.StripHostPort = k.at.QUIC, headersTimeout, q.tables.StripsHostPort()
+	o.HTTP3, o.HeadersTimeout, o.StripHostPort, o.Sessions = k.at.QUIC, headersTimeout, q.tables.StripsHostPort(), q.tables.Sessions()
 	o.UseRemoteAddress, o.TrustedHops = true, topology.TrustedProxies
 	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(details)
 	return o

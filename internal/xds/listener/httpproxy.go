@@ -39,6 +39,7 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 			}
 		}
 		options := httpOptions(q.tables.HTTPSettings(r), limits, k.HTTP10, "")
+		options.Sessions = q.tables.Sessions()
 		options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6 // Envoy may have to resolve the host of any request
 		added := filters{added: q.added.Filters(r, k.Extensions)}
 		options.IdleTimeout, options.First = k.IdleTimeout, added.http(p.Port)

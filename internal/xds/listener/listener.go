@@ -199,6 +199,8 @@ type listenerInput struct {
 	capture          mesh.CapturePorts
 	limits           connection.Settings
 	filters          filters
+	// sessions is true if routes may send requests to the endpoint of their session.
+	sessions bool
 }
 
 // AddressKey names a listener: its address, and the clients it is for. Without a set it is in the base view.
@@ -229,7 +231,7 @@ func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener
 	c.log, c.capture, c.limits = q.telemetry.Settings(r, k.Telemetry), q.tables.CapturePorts(r), q.tables.Connections(r)
 	c.filters = filters{added: q.added.Filters(r, k.Extensions)}
 	if c.plan.HTTP {
-		c.http = q.tables.HTTPSettings(r)
+		c.http, c.sessions = q.tables.HTTPSettings(r), q.tables.Sessions()
 	}
 	if c.plan.HTTP || c.plan.NeedsTLSInspector() {
 		c.detectionTimeout = q.tables.DetectionTimeout(r)
@@ -296,6 +298,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		envoy.AddHTTPInspector(l, envoy.AllPorts())
 		options := httpOptions(c.http, c.limits, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == settings.ByName
+		options.Sessions = c.sessions
 		options.GRPCWeb, options.IPv6, options.IdleTimeout = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6, c.IdleTimeout
 		options.First, options.HostsOnDemand = c.filters.http(c.at.Port), c.HostsOnDemand && c.plan.DedicatedPort.Host == ""
 		http := c.connections(envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options))

@@ -6,8 +6,10 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -66,6 +68,7 @@ func (b *builder) weighted(a *routev3.RouteAction, list []*networking.HTTPRouteD
 			Name: cluster, Weight: envoy.Uint(uint32(d.Weight) >> shift),
 			RequestHeadersToAdd: changes.requestAdd, RequestHeadersToRemove: changes.requestRemove,
 			ResponseHeadersToAdd: changes.responseAdd, ResponseHeadersToRemove: changes.responseRemove,
+			TypedPerFilterConfig: b.session(d.GetDestination().GetHost(), nil),
 		}
 		if changes.authority != "" && a.HostRewriteSpecifier == nil {
 			w.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: changes.authority}
@@ -139,6 +142,19 @@ func (b *builder) cluster(d *networking.Destination) (name string, hash []*route
 	port := b.port(d, t)
 	name = envoy.OutboundCluster(port, d.GetSubset(), cmp.Or(t.host, d.GetHost()))
 	return name, hashPolicy(t.policy, d.GetSubset(), port)
+}
+
+// session adds to the configurations of filters how requests to a host stay with the endpoint of their session, if they do.
+func (b *builder) session(host string, configs map[string]*anypb.Any) map[string]*anypb.Any {
+	session := b.target(host).session
+	if session == (mesh.Session{}) {
+		return configs
+	}
+	if configs == nil {
+		configs = map[string]*anypb.Any{}
+	}
+	configs[envoy.SessionFilter] = envoy.SessionRoute(session)
+	return configs
 }
 
 // target looks up a host that rules lead to.

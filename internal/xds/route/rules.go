@@ -38,7 +38,11 @@ func (b *builder) addDefault() {
 	a.RetryPolicy = retries(b.settings.Retries, false)
 	policy := b.q.traffic.PolicyFor(b.r, b.key.HostView, b.key.Rules)
 	a.HashPolicy = hashPolicy(policy, "", b.key.Port)
-	b.routes = append(b.routes, envoy.Route("default", envoy.MatchAll(), a, envoy.VirtualHostName(b.key.Host, b.key.Port)+"/*"))
+	out := envoy.Route("default", envoy.MatchAll(), a, envoy.VirtualHostName(b.key.Host, b.key.Port)+"/*")
+	if b.q.tables.Sessions() {
+		out.TypedPerFilterConfig = b.session(b.key.Host, nil)
+	}
+	b.routes = append(b.routes, out)
 }
 
 // addRules adds the routes of the first VirtualService that has a rule for these clients and this port. A VirtualService
@@ -105,6 +109,7 @@ func (b *builder) add(vs *state.VirtualService, rule *networking.HTTPRoute, out 
 	changes := headerOperations(rule.Headers)
 	if len(rule.Route) == 1 {
 		changes = changes.then(headerOperations(rule.Route[0].Headers))
+		out.TypedPerFilterConfig = b.session(rule.Route[0].GetDestination().GetHost(), out.TypedPerFilterConfig)
 	}
 	out.RequestHeadersToAdd, out.RequestHeadersToRemove = changes.requestAdd, changes.requestRemove
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = changes.responseAdd, changes.responseRemove

@@ -7,6 +7,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -24,13 +25,15 @@ type target struct {
 	host string
 	// port is the only port of the service; 0 if it has several.
 	port uint32
+	// session says how requests of a session reach the same endpoint.
+	session mesh.Session
 	// policy is the traffic policy if it sets consistent hashing anywhere, else nil: nothing else of it matters to
 	// routes.
 	policy *traffic.Policy
 }
 
 func (t target) equal(o target) bool {
-	return t.host == o.host && t.port == o.port && (t.policy == nil) == (o.policy == nil) && (t.policy == nil || t.policy.Equal(o.policy))
+	return t.host == o.host && t.port == o.port && t.session == o.session && (t.policy == nil) == (o.policy == nil) && (t.policy == nil || t.policy.Equal(o.policy))
 }
 
 // targetOf is the target as the clients see it.
@@ -49,6 +52,9 @@ func (q *Queries) targetOf(r *query.Reader, k targetKey) (target, bool) {
 	}
 	if ok && t.port == 0 && len(s.Ports) == 1 {
 		t.port = s.Ports[0].Number
+	}
+	if ok && q.tables.Sessions() {
+		t.session = s.Session
 	}
 	return t, true
 }
