@@ -16,7 +16,7 @@ type Row struct {
 
 // Panel is one chart.
 type Panel struct {
-	// Title and About say what it shows.
+	// Title and About describe it.
 	Title, About string
 	// Unit is a unit of Grafana: reqps, percentunit, ms, s, Bps, bytes, short.
 	Unit string
