@@ -97,7 +97,7 @@ type secure struct {
 	xds  *server.Server
 	// impersonation is nil if no caller may have the certificate of another workload.
 	impersonation ca.Impersonation
-	// about answers what metrics call the workload of a caller; nil without Kubernetes.
+	// about answers what metrics call the workload of a caller.
 	about func(context.Context, identity.Caller) string
 	hooks *webhooks
 }
@@ -230,9 +230,7 @@ func (x *secure) add(g *run.Group, running *loop.Loop, xds *server.Server) {
 	if s.Kubernetes() && len(s.CA.NodeAccounts) > 0 {
 		x.impersonation = impersonation.Rule{Mesh: running, Accounts: s.CA.NodeAccounts, Cluster: s.ClusterID}
 	}
-	if s.Kubernetes() {
-		x.about = about.Pods{Mesh: running, Cluster: s.ClusterID}.About
-	}
+	x.about = about.Workloads{Mesh: running, Cluster: s.ClusterID}.About
 	g.Add(run.Actor{Name: "certificate authority", Run: x.keeper.Run, Ready: x.keeper.Ready()})
 	g.Add(run.ListenGRPC("xDS and certificates (--secureGRPCAddr)", s.SecureGRPCAddr, x.server(xds, x.keeper.TLS()), xds.Drain, s.ShutdownDuration/2))
 	x.hooks.add(g, running)

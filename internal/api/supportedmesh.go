@@ -130,7 +130,9 @@ MeshConfig
 	extensionProviders.envoyOtelAls.logName
 	extensionProviders.envoyOtelAls.logFormat.text
 	extensionProviders.envoyOtelAls.logFormat.labels
-	extensionProviders.sds  no
+	extensionProviders.sds.name
+	extensionProviders.sds.service
+	extensionProviders.sds.port
 	defaultProviders.accessLogging
 	defaultProviders.tracing
 	defaultProviders.metrics

@@ -63,7 +63,7 @@ var flow = []struct{ pkg, imports string }{
 	{"state/settings", "api api/connection api/gateway engine/intern engine/store mesh security/compliance"},
 	{"state", "api api/destination api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},
 	// From rows to the objects that a class may see and must obey.
-	{"view/...", "api api/code api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy run/safedial state/... view/..."},
+	{"view/...", "api api/code api/destination api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy run/safedial state/... view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},
 	{"xds/resource", "engine/omap engine/store xds/nds"},
@@ -112,7 +112,7 @@ var flow = []struct{ pkg, imports string }{
 	{"controller/permission", "api api/kube controller/fair engine/omap loop source state/... xds/resource xds/secret"},
 	{"controller/entries", "api api/kube engine/omap loop source state/... view/registration"},
 	{"controller/status", "ads/server api engine/omap explain/live loop state/... xds/class"},
-	{"controller/about", "api api/kube loop mesh security/identity"},
+	{"controller/about", "api api/kube loop mesh security/identity state"},
 	{"controller/impersonation", "api api/kube loop security/identity state/..."},
 	{"controller/cluster", "api controller/entries controller/status security/identity source/kept state/... view/registration"},
 	// Pages and metrics; the node agent.
@@ -126,6 +126,7 @@ var flow = []struct{ pkg, imports string }{
 	{"install", "api api/spelling inject"},
 	{"admin", "ads/protocol ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/live explain/patched explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"admin/bugreport", "admin explain/configdump"},
+	{"admin/dashboard", ""},
 	{"admin/summary", "admin explain/entrance explain/why"},
 	// Commands of pilotctl, and the part that they share.
 	{"ctl/console", "admin install/pods run"},

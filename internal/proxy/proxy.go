@@ -74,6 +74,12 @@ func NameOf(id string) string {
 	return id
 }
 
+// AgentOf returns the node id of the agent of a proxy: it differs from the proxy's in the role.
+func AgentOf(id string) string {
+	_, rest, _ := strings.Cut(id, "~")
+	return string(Agent) + "~" + rest
+}
+
 // IsAgent reports whether a node id belongs to an agent, and not to a proxy.
 func IsAgent(id string) bool { return strings.HasPrefix(id, string(Agent)+"~") }
 

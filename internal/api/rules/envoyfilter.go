@@ -49,6 +49,9 @@ func (c *checker) patch(p *document.Path, e *networking.EnvoyFilter_EnvoyConfigO
 	} else if remark != "" {
 		c.warn(change.Field("value"), "%s", remark)
 	}
+	for _, code := range envoy.LuaIn(e.Patch.Value) {
+		c.lua(change.Field("value"), code)
+	}
 }
 
 // patchMatch checks the match of a patch.

@@ -43,11 +43,20 @@ func TrafficExtension(s *extensions.TrafficExtension, about About) []document.Fi
 			c.fail(at, "an extension needs wasm or lua")
 		case s.GetWasm() != nil:
 			c.wasm(at.Field("wasm"), s.GetWasm())
+		default:
+			c.lua(at.Field("lua").Field("inlineCode"), s.GetLua().GetInlineCode())
 		}
 		for i, m := range s.Match {
 			c.matchedPorts(at.Field("match").At(i), m.GetPorts())
 		}
 	})
+}
+
+// lua warns of code that cannot be read. It is no error, because Envoy's interpreter takes some forms that the language does not have.
+func (c *checker) lua(p *document.Path, code string) {
+	if reason := syntax.Lua(code); reason != "" {
+		c.warn(p, "%s; Envoy refuses such code together with its listener or route: correct it", reason)
+	}
 }
 
 func (c *checker) wasm(p *document.Path, w wasm) {

@@ -281,6 +281,9 @@ func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshCo
 		}
 	}
 	c.logFile(at.Field("envoyFileAccessLog").Field("path"), provider.GetEnvoyFileAccessLog().GetPath())
+	if provider.GetSds() != nil && provider.GetSds().Name == "" {
+		c.warn(at.Field("sds").Field("name"), "is needed: credentialName: sds://NAME names the provider by it")
+	}
 	if l := provider.GetLightstep(); l != nil && l.AccessToken == "" { //nolint:staticcheck // deprecated, and still in use
 		c.warn(at.Field("lightstep").Field("accessToken"), "is needed")
 	}

@@ -48,7 +48,12 @@ func (c aboutCase) certificate(t *testing.T, a *Authority) *x509.Certificate {
 	t.Helper()
 	s := &Service{
 		Door: &admission.Door{Callers: c}, Signer: issuer{a}, Limits: Limits{Default: time.Hour, Max: time.Hour}, Impersonation: c, Observe: func(Outcome) {},
-		About: func(_ context.Context, caller identity.Caller) string { return "of " + caller.Pod.Name },
+		About: func(_ context.Context, caller identity.Caller) string {
+			if caller.Pod.Name == "" {
+				return "at " + caller.From.String()
+			}
+			return "of " + caller.Pod.Name
+		},
 	}
 	fields, err := structpb.NewStruct(c.fields)
 	if err != nil {
@@ -58,7 +63,7 @@ func (c aboutCase) certificate(t *testing.T, a *Authority) *x509.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{}, AuthInfo: credentials.TLSInfo{}})
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 0, 9)}, AuthInfo: credentials.TLSInfo{}})
 	chain, err := s.CreateCertificate(ctx, &security.IstioCertificateRequest{Csr: request(t, ecKey(t), &x509.CertificateRequest{URIs: []*url.URL{id}}), Metadata: fields})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +71,8 @@ func (c aboutCase) certificate(t *testing.T, a *Authority) *x509.Certificate {
 	return leafOf(t, chain.CertChain)
 }
 
-// TestAbout: the certificate of a caller has the names of the pod of its token. Without a token it keeps the names of its former certificate. A certificate for
+// TestAbout: the certificate of a caller has the names of the pod of its token. Without a token it keeps the names of its former certificate. Without both, its
+// address decides. A certificate for
 // another workload has none, because the names are of the caller.
 func TestAbout(t *testing.T) {
 	a := selfSigned(t, time.Hour, 0, time.Now())
@@ -83,7 +89,7 @@ func TestAbout(t *testing.T) {
 	for _, c := range []aboutCase{
 		{"a token of a pod", bound, nil, "of reviews-1"},
 		{"the former certificate", renewing, nil, "former"},
-		{"nothing about it", identity.Caller{Identity: reviews}, nil, ""},
+		{"neither", identity.Caller{Identity: reviews}, nil, "at 10.1.0.9"},
 		{"another workload", bound, map[string]any{impersonateKey: reviews.String()}, ""},
 	} {
 		leaf := c.certificate(t, a)

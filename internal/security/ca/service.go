@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto"
 	"errors"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	security "istio.io/api/security/v1alpha1"
 
@@ -132,10 +134,15 @@ func (s *Service) create(ctx context.Context, q *security.IstioCertificateReques
 }
 
 // about returns the names in metrics of the workload that a caller is. A caller that renews its certificate shows the former one, and no pod: then its
-// names stay.
+// names stay, if it has any.
 func (s *Service) about(ctx context.Context, caller identity.Caller) string {
-	if s.About == nil || caller.Pod == (identity.Pod{}) {
+	if s.About == nil || caller.Pod == (identity.Pod{}) && caller.About != "" {
 		return caller.About
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if from, ok := p.Addr.(*net.TCPAddr); ok {
+			caller.From = from.AddrPort().Addr().Unmap()
+		}
 	}
 	return s.About(ctx, caller)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -45,6 +46,8 @@ type Caller struct {
 	Means string
 	// Pod is the pod to which its token is bound; zero if the token does not say.
 	Pod Pod
+	// From is the address that it asks from; zero if it is not known.
+	From netip.Addr
 	// About has the names of its workload in metrics, as its certificate has them; empty if it has none.
 	About string
 }

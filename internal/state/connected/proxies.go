@@ -33,6 +33,12 @@ func (t *Rows) defineProxies(db *store.DB) {
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))
 	})
+	t.Bootstrapped = store.NewIndex(t.Proxies, "bootstrappedProxies", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
+		if p.Role == proxy.Sidecar || p.Role == proxy.Router {
+			add("", omap.Name(id))
+			add(p.Namespace, omap.Name(id))
+		}
+	})
 	t.ProxiesAt = store.NewIndex(t.Proxies, "proxiesAt", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		for _, address := range p.Addresses {
 			add(address, omap.Name(id))

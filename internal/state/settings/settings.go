@@ -77,6 +77,7 @@ const (
 	inboundRetries
 	connectionSettings
 	serviceEntryVisibility
+	secretServices
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -40,6 +41,18 @@ func (t *Settings) AllowsTLS13(low, high uint32) bool {
 	return p.Max == 0 || p.Max == tls13
 }
 
+// SecretService returns the extension provider that serves the Secret with a name; nil if there is none.
+func (t *Settings) SecretService(r store.Reader, name string) *meshconfig.MeshConfig_ExtensionProvider_SDSProvider {
+	v, _ := t.rows.Get(r, secretServices)
+	m, _ := v.Message.(*meshconfig.MeshConfig)
+	for _, p := range m.GetExtensionProviders() {
+		if p.GetSds().GetName() == name {
+			return p.GetSds()
+		}
+	}
+	return nil
+}
+
 // writeTLS replaces the settings for TLS.
 func (t *Settings) writeTLS(tx *store.Txn, m *meshconfig.MeshConfig) {
 	v := Value{List: intern.Of(api.Curves(m.GetMeshMTLS().GetEcdhCurves())...)}
@@ -49,4 +62,11 @@ func (t *Settings) writeTLS(tx *store.Txn, m *meshconfig.MeshConfig) {
 	t.rows.Set(tx, meshTLS, v)
 	t.rows.Set(tx, tlsCurves, Value{List: intern.Of(api.Curves(m.GetTlsDefaults().GetEcdhCurves())...)})
 	t.rows.Set(tx, tlsCiphers, Value{List: intern.Of(api.Ciphers(m.GetTlsDefaults().GetCipherSuites())...)})
+	services := &meshconfig.MeshConfig{}
+	for _, p := range m.GetExtensionProviders() {
+		if p.GetSds() != nil {
+			services.ExtensionProviders = append(services.ExtensionProviders, p)
+		}
+	}
+	t.rows.Set(tx, secretServices, Value{Message: proto.CloneOf(services)})
 }

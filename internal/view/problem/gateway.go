@@ -20,7 +20,9 @@ func (f *findings) gateway() {
 	if !ok {
 		return
 	}
-	if f.servedByNone(selector); len(f.list) == 0 {
+	f.serverCredentials()
+	reported := len(f.list)
+	if f.servedByNone(selector); len(f.list) == reported {
 		f.unbound()
 	}
 	for _, p := range f.serving(f.key, selector) {

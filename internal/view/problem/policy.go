@@ -19,6 +19,7 @@ func (f *findings) destinationRule() {
 	if !ok {
 		return
 	}
+	f.clientCredentials(rule)
 	if len(rule.Selector) > 0 {
 		f.idlePolicies(rule, rule.Host)
 		f.clientTLS(rule, rule.Host)

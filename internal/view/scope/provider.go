@@ -35,6 +35,24 @@ func (q *Queries) Backend(r *query.Reader, s Set, service string, port uint32) (
 	return q.destination(r, s, namespace, host, port)
 }
 
+// SecretService returns the service that serves the Secret of a credentialName, as the proxies of a set see it. named is false if the name is
+// not of an extension provider: then the control plane serves the Secret. If the proxies cannot reach the service, trouble says why.
+func (q *Queries) SecretService(r *query.Reader, s Set, credential string) (a Authorizer, named bool, trouble string) {
+	name, named := strings.CutPrefix(credential, SecretServiceScheme)
+	if !named {
+		return a, false, ""
+	}
+	p := q.tables.SecretService(r, name)
+	if p == nil {
+		return a, true, fmt.Sprintf("extensionProviders has no provider with sds.name %q", name)
+	}
+	a, trouble = q.Backend(r, s, p.GetService(), p.GetPort())
+	return a, true, trouble
+}
+
+// SecretServiceScheme begins a credentialName that names an extension provider.
+const SecretServiceScheme = "sds://"
+
 // KeyServer returns the service behind the address of a key set as the proxies of a set see it. If they cannot reach it, trouble says why.
 func (q *Queries) KeyServer(r *query.Reader, s Set, address string) (a Authorizer, trouble string) {
 	u, err := url.Parse(address)

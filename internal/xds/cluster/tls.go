@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/security/compliance"
+	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -34,7 +35,7 @@ func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
 		m := t.ruleTLS(t.r, http, tls)
 		if t.policy != nil && (t.policy.Selected || t.client.Gateway) {
-			useCredential(&m, tls)
+			t.useCredential(&m, tls)
 		}
 		if len(m.SubjectAltNames) == 0 {
 			m.SubjectAltNames = t.services.SubjectAltNames(t.r, t.s)
@@ -43,9 +44,17 @@ func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 	}
 }
 
-// useCredential makes TLS use the Secret that a rule names, instead of files.
-func useCredential(m *envoy.ClientTLS, tls *networking.ClientTLSSettings) {
+// useCredential makes TLS use the Secret that a rule names, instead of files. A rule that selects its clients finds the services of extension
+// providers in its namespace. Clusters of gateways are shared by namespaces, so other rules find the services that all see.
+func (t translation) useCredential(m *envoy.ClientTLS, tls *networking.ClientTLSSettings) {
 	m.Credential, m.CredentialPair = tls.CredentialName, tls.Mode == networking.ClientTLSSettings_MUTUAL
+	var set scope.Set
+	if t.policy.Selected {
+		set.Namespace = t.client.Rules.Namespace
+	}
+	if to, named, trouble := t.scope.SecretService(t.r, set, tls.CredentialName); named && trouble == "" {
+		m.SecretCluster = envoy.OutboundCluster(to.Port, "", to.Host)
+	}
 }
 
 // setUnknownTLS sets how the cluster for undeclared hosts speaks TLS.

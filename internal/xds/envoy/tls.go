@@ -48,6 +48,8 @@ type ClientTLS struct {
 	// CredentialPair is true, its certificate and key instead of files.
 	Credential     string
 	CredentialPair bool
+	// SecretCluster is the cluster of the service that serves the Secret; empty if the control plane serves it.
+	SecretCluster string
 	// CRL is the file name of a certificate revocation list, or empty.
 	CRL string
 	// InsecureSkipVerify accepts any server certificate.
@@ -85,8 +87,8 @@ func (t ClientTLS) TransportSocket() *corev3.TransportSocket {
 		roots = secret(meshRootSecret)
 	case t.Credential != "":
 		name := CredentialSecret(t.Credential)
-		if roots = servedSecret(name + RootsSuffix); t.CredentialPair {
-			common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{servedSecret(name)}
+		if roots = servedSecret(name+RootsSuffix, t.SecretCluster); t.CredentialPair {
+			common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{servedSecret(name, t.SecretCluster)}
 		}
 	case t.Certificate != "":
 		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret(fileCertificate(t.Certificate, t.Key))}
@@ -117,6 +119,8 @@ type ServerTLS struct {
 	// Roots is the file name of the roots of clients' certificates, and RootsCredential the name of a Secret with them. If both are empty,
 	// clients need none. CRL is the file name of a certificate revocation list, or empty.
 	Roots, RootsCredential, CRL string
+	// SecretClusters are the clusters of the services that serve Secrets, by the name of the Secret. The control plane serves all others.
+	SecretClusters map[string]string
 	// Optional is true if clients may come without a certificate; one that they have must be good. Unverified is true if clients must
 	// have one, and any will do.
 	Optional, Unverified bool
@@ -158,13 +162,13 @@ func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, secret(fileCertificate(pair[0], pair[1])))
 	}
 	for _, name := range t.Credentials {
-		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, servedSecret(CredentialSecret(name)))
+		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, servedSecret(CredentialSecret(name), t.SecretClusters[name]))
 	}
 	switch {
 	case t.Roots != "":
 		roots = secret(fileRoots(t.Roots))
 	case t.RootsCredential != "":
-		roots = servedSecret(CredentialSecret(t.RootsCredential) + RootsSuffix)
+		roots = servedSecret(CredentialSecret(t.RootsCredential)+RootsSuffix, t.SecretClusters[t.RootsCredential])
 	}
 	if t.CRL != "" {
 		given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CRL}}
@@ -209,8 +213,12 @@ func CredentialSecret(credential string) string {
 	return SecretScheme + credential
 }
 
-// servedSecret is the configuration of a secret that the control plane serves on the same stream as clusters and listeners.
-func servedSecret(name string) *tlsv3.SdsSecretConfig {
+// servedSecret is the configuration of a secret that the control plane serves on the same stream as clusters and listeners, or that
+// the service behind a cluster serves.
+func servedSecret(name, cluster string) *tlsv3.SdsSecretConfig {
+	if cluster != "" {
+		return secretFrom(cluster, name)
+	}
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
 		InitialFetchTimeout:   Duration(secretFetchTimeout),
@@ -252,12 +260,15 @@ const secretFetchTimeout = 2 * time.Second
 
 // secret is the configuration of a secret that the agent serves. It uses the State-of-the-World variant, because SDS
 // servers that may replace the agent support no other.
-func secret(name string) *tlsv3.SdsSecretConfig {
+func secret(name string) *tlsv3.SdsSecretConfig { return secretFrom(SecretsCluster, name) }
+
+// secretFrom is the configuration of a secret that the service behind a cluster serves.
+func secretFrom(cluster, name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
 			ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3, SetNodeOnFirstMessageOnly: true,
 			GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: SecretsCluster},
+				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster},
 			}}},
 		}},
 		InitialFetchTimeout: Duration(secretFetchTimeout),

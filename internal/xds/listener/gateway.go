@@ -1,12 +1,10 @@
 package listener
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
@@ -204,7 +202,7 @@ func (b gatewayBuilder) chains(s *gateway.Placed) (list []*listenerv3.FilterChai
 		}
 		c := envoy.Chain("", m, filters...)
 		if s.Secure() {
-			c.TransportSocket = b.q.gatewayTLS(b.r, s, b.at.QUIC)
+			c.TransportSocket = b.tls(s)
 			c.TransportSocketConnectTimeout = envoy.Duration(handshakeTimeout)
 		}
 		list = append(list, c)
@@ -269,35 +267,6 @@ func namesOf(s *gateway.Placed) []string {
 func (b gatewayBuilder) forward(rule transport.Rule) []*listenerv3.Filter {
 	v := Variant{IdleTimeout: b.IdleTimeout, Families: b.Families}
 	return append(b.filters.tcp(b.at.Port), v.forwardTo(&rule)...)
-}
-
-// gatewayTLS terminates TLS, or TLS of QUIC, as a server says. The Secrets that it names are in the namespace of the gateways.
-func (q *Queries) gatewayTLS(r *query.Reader, s *gateway.Placed, quic bool) *corev3.TransportSocket {
-	verifies := s.TLS.Mode == gateways.TLSMutual || s.TLS.Mode == gateways.TLSOptional
-	t := envoy.ServerTLS{
-		Certificates: s.TLS.Certificates, Credentials: s.TLS.Credentials, SPKI: s.TLS.SPKI, Hashes: s.TLS.Hashes, SubjectAltNames: s.TLS.SubjectAltNames,
-		CRL: s.TLS.CRL, Optional: s.TLS.Mode == gateways.TLSOptional, QUIC: quic,
-		Connections: s.TLS.Mode == gateways.TLSMesh && s.Kind() == gateways.TerminatesTLS,
-		Parameters:  q.tables.TLS(r, compliance.Parameters{Min: s.TLS.Min, Max: s.TLS.Max, Curves: s.TLS.Curves, Ciphers: s.TLS.Ciphers}),
-	}
-	switch {
-	case s.TLS.Mode == gateways.TLSMesh:
-		t.Mesh, t.Certificates, t.Credentials = true, nil, nil
-		t.Parameters = q.tables.MeshTLS(r) // the defaults for other TLS do not count
-		t.Parameters.Min, t.Parameters.Max = cmp.Or(s.TLS.Min, t.Parameters.Min), cmp.Or(s.TLS.Max, t.Parameters.Max)
-	case verifies && s.TLS.SkipVerify:
-		t.Unverified = true
-	case verifies && s.TLS.RootsCredential != "":
-		t.RootsCredential = strings.TrimSuffix(s.TLS.RootsCredential, envoy.RootsSuffix)
-	case verifies && len(t.Credentials) > 0:
-		t.RootsCredential = t.Credentials[0]
-	case verifies:
-		t.Roots = s.TLS.Roots
-	}
-	if len(t.Credentials) > 0 {
-		t.Certificates = nil
-	}
-	return t.TransportSocket()
 }
 
 // requests are the filters for the requests to a server.

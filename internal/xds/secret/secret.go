@@ -23,6 +23,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/security/credential"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -77,6 +78,10 @@ const anyNamespace = "any"
 // ParseName parses the name of a secret. The reason says why the name is invalid; empty if it is valid.
 func ParseName(name string) (n Name, reason string) {
 	rest, ok := strings.CutPrefix(name, envoy.SecretScheme)
+	if provider, external := strings.CutPrefix(name, scope.SecretServiceScheme); external {
+		return n, fmt.Sprintf("the service of an extension provider with sds.name %q would serve it, and the proxy knows no such service; correct extensionProviders or the name",
+			strings.TrimSuffix(provider, envoy.RootsSuffix))
+	}
 	if !ok {
 		return n, fmt.Sprintf("names of secrets that the control plane serves have the form %s[NAMESPACE/]NAME; other schemes are not supported yet", envoy.SecretScheme)
 	}

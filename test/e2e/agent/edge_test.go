@@ -51,6 +51,12 @@ spec:
 // newEdge starts a gateway with servers for some Secrets: each is of the host with its name. Further servers follow. env is for the control plane.
 func newEdge(t *testing.T, env []string, secrets []string, more ...string) *edge {
 	t.Helper()
+	return newEdgeWith(t, env, nil, secrets, more...)
+}
+
+// newEdgeWith is the same with arguments for the control plane.
+func newEdgeWith(t *testing.T, env, args []string, secrets []string, more ...string) *edge {
+	t.Helper()
 	ports, err := testbed.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +65,7 @@ func newEdge(t *testing.T, env []string, secrets []string, more ...string) *edge
 	if e.authority, err = certs.NewAuthority("edge"); err != nil {
 		t.Fatal(err)
 	}
-	e.Args, e.Env = []string{"--credentialsDir=" + e.secrets}, env
+	e.Args, e.Env = append([]string{"--credentialsDir=" + e.secrets}, args...), env
 	for _, name := range secrets {
 		e.issue(name, "first")
 		more = append(more, simpleServer(name))

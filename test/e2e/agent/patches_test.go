@@ -52,7 +52,9 @@ func TestPatchedBootstrap(t *testing.T) {
 	a := b.restarts(o, testbed.Node{})
 	b.flushes(a.Agent, `"7s"`)
 	plain := options()
+	plain.Env = []string{`ISTIO_METAJSON_LABELS={"app":"app"}`}
 	other := b.ready(plain, testbed.Node{Name: "other", IP: "127.1.0.2"})
+	b.reported("patch-not-asked", "other.shop")
 	if page, err := other.Admin(t.Context(), "/config_dump"); err != nil || strings.Contains(page, `"stats_flush_interval": "7s"`) {
 		t.Errorf("the Envoy of an agent that does not ask is patched, or %v", err)
 	}

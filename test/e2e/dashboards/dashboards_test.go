@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pilotmesh/pilot/internal/admin/dashboard"
 )
 
 // The input and the answers of test/prometheus.
@@ -51,7 +53,8 @@ type expectation struct {
 	low, high float64
 }
 
-// TestQueries: every query of the table has the series that it must have, or none, for the reason that the table gives.
+// TestQueries: every query of the table has the series that it must have, or none, for the reason that the table gives. Every query of the dashboard that
+// comes with Pilot has an answer.
 func TestQueries(t *testing.T) {
 	t.Parallel()
 	queries := parse(t, "testdata/queries.txt")
@@ -59,10 +62,35 @@ func TestQueries(t *testing.T) {
 	for _, q := range queries {
 		in.Queries = append(in.Queries, q.text)
 	}
+	own := panels()
+	for _, p := range own {
+		in.Queries = append(in.Queries, p.Query)
+	}
 	answers := ask(t, in)
 	for i, q := range queries {
 		t.Run(q.title, func(t *testing.T) { q.check(t, answers[i]) })
 	}
+	for i, p := range own {
+		t.Run("Pilot: "+p.Title, func(t *testing.T) {
+			if a := answers[len(queries)+i]; a.Error != "" || len(a.Series) == 0 {
+				t.Errorf("%s\nhas no answer: %s", p.Query, a.Error)
+			}
+		})
+	}
+}
+
+// panels returns the panels of the dashboard that comes with Pilot, with values for the variables in their queries.
+func panels() (list []dashboard.Panel) {
+	for _, row := range dashboard.Rows() {
+		for _, p := range row.Panels {
+			p.Query = strings.ReplaceAll(p.Query, dashboard.Interval, "1m")
+			for name, value := range dashboard.Variables() {
+				p.Query = strings.ReplaceAll(p.Query, name, value)
+			}
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // check compares an answer with the expectations.
