@@ -114,7 +114,7 @@ func table(w io.Writer, list []admin.Sync) error {
 			}
 		}
 		if one.SharedBy > 1 {
-			refused = append(refused, fmt.Sprintf("%s from %s %s: proxies at %d addresses have this node id (pilotctl explain proxy-id-shared)", one.Proxy, one.Address, p.in(yellow, "shares its node id"), one.SharedBy))
+			refused = append(refused, fmt.Sprintf("%s from %s %s: %d proxies have this node id (pilotctl explain proxy-id-shared)", one.Proxy, one.Address, p.in(yellow, "shares its node id"), one.SharedBy))
 		}
 		if !one.StaleSince.IsZero() && time.Since(one.StaleUntil) < staleShown {
 			refused = append(refused, p.stale(one))

@@ -48,7 +48,7 @@ type Sync struct {
 	Envoy      string `json:"envoy_version,omitempty"` // 1.40
 	Connection string `json:"connection"`
 	Address    string `json:"address"` // where the stream comes from: IP:PORT
-	// SharedBy is the number of addresses from which proxies with this node id are connected, if there are several.
+	// SharedBy is the number of proxies with this node id, if there are several.
 	SharedBy int    `json:"shared_by,omitempty"`
 	Protocol string `json:"protocol"` // delta or sotw
 	// StaleSince and StaleUntil are the time, as the agent of the proxy reports it, in which the agent had no control plane before it
@@ -127,7 +127,7 @@ type stream struct {
 	proxy      *proxy.Proxy // nil before the first request was taken in
 	warming    connected.Warming
 	held       []class.ActiveRejection
-	sharedBy   int // addresses with proxies of the same node id; 0 if it is the only one
+	sharedBy   int // proxies with the same node id; 0 if it is the only one
 }
 
 // name is name.namespace of the node id.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,6 +109,26 @@ func checkSizes(n Node) error {
 	return nil
 }
 
+// ownPorts returns the ports at which Envoy and the agent listen by the metadata of the node, unless all proxies have them.
+func ownPorts(m *structpb.Struct) intern.List[uint32] {
+	config := m.GetFields()["PROXY_CONFIG"].GetStructValue().GetFields()
+	var list []uint32
+	for _, v := range []*structpb.Value{
+		m.GetFields()["ENVOY_STATUS_PORT"], m.GetFields()["ENVOY_PROMETHEUS_PORT"], config["statusPort"], config["proxyAdminPort"],
+	} {
+		n := v.GetNumberValue()
+		if text := v.GetStringValue(); text != "" {
+			number, _ := strconv.ParseUint(text, 10, 16) // another text names no port
+			n = float64(number)
+		}
+		if n > 0 && n < 1<<16 && !mesh.OwnPort(uint32(n)) {
+			list = append(list, uint32(n))
+		}
+	}
+	slices.Sort(list)
+	return intern.Of(slices.Compact(list)...)
+}
+
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand, demand, bootstrap string
 	for _, f := range []struct {
@@ -136,7 +157,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	}
 	p.NoCertificate = certificates == noCertificates
 	p.HTTP10, p.DNS, p.Unprivileged, p.SplitRoutes = isTrue(http10), isTrue(dns), isTrue(unprivileged), split == "" || isTrue(split)
-	p.Networks = names(networks)
+	p.Networks, p.OwnPorts = names(networks), ownPorts(m)
 	if role := Role(bootstrap); p.Role == Agent && (role == Sidecar || role == Router) {
 		p.BootstrapOf = role
 	}

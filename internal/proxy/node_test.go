@@ -44,6 +44,21 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestOwnPorts: metadata name the ports of Envoy and of the agent, as numbers or as texts; ports that all proxies have are not listed.
+func TestOwnPorts(t *testing.T) {
+	for text, want := range map[string][]uint32{
+		`{}`: nil,
+		`{"ENVOY_STATUS_PORT": 15021, "ENVOY_PROMETHEUS_PORT": 15090, "PROXY_CONFIG": {"statusPort": 15020, "proxyAdminPort": 15000}}`: nil,
+		`{"ENVOY_STATUS_PORT": 9000, "ENVOY_PROMETHEUS_PORT": "8999", "PROXY_CONFIG": {"statusPort": 9001, "proxyAdminPort": "9000"}}`: {8999, 9000, 9001},
+		`{"ENVOY_STATUS_PORT": 70000, "ENVOY_PROMETHEUS_PORT": "x", "PROXY_CONFIG": "{}"}`:                                             nil,
+	} {
+		p, err := Parse(Node{ID: webID, Metadata: metadata(t, text)})
+		if err != nil || !slices.Equal(p.OwnPorts.Items(), want) {
+			t.Errorf("with %s: %v, %v; want %v", text, p.OwnPorts.Items(), err, want)
+		}
+	}
+}
+
 // TestSplitRoutes: a proxy gets virtual hosts as resources of their own unless it says that it does not want them.
 func TestSplitRoutes(t *testing.T) {
 	for text, want := range map[string]bool{`{}`: true, `{"VHDS": "true"}`: true, `{"VHDS": "false"}`: false, `{"VHDS": "0"}`: false} {

@@ -104,6 +104,8 @@ type Proxy struct {
 	SplitRoutes bool
 	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration
+	// OwnPorts are the ports at which its Envoy and its agent listen, sorted; ports that all proxies have (mesh.OwnPort) are left out.
+	OwnPorts intern.List[uint32]
 	// Version is the version that the agent reports.
 	Version string
 	// Envoy is the minor version of its Envoy 1; 0 if it did not report it.
@@ -146,9 +148,19 @@ func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Networks == o.Networks && p.Topology == o.Topology && p.Connections == o.Connections && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
-		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
+		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && p.OwnPorts == o.OwnPorts && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
 		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.BootstrapOf == o.BootstrapOf && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.HostsOnDemand == o.HostsOnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
+
+// Origin is where a proxy runs: the address from which it connected, and its own ports. Two proxies on one host have different ports, because each
+// port has one process.
+type Origin struct {
+	From  string
+	Ports intern.List[uint32]
+}
+
+// Origin returns where the proxy runs.
+func (p *Proxy) Origin() Origin { return Origin{p.From, p.OwnPorts} }
 
 // InboundPort is a port where a workload serves.
 type InboundPort struct {

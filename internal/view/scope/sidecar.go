@@ -48,7 +48,7 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	}
 	c := proxy.Class{
 		Labels:    q.relevantLabels(r, p.Namespace, labels),
-		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Ports, Own: served.Own, Families: mesh.FamiliesOf(p.Addresses),
+		Namespace: p.Namespace, Mode: p.Mode, Inbound: applicationPorts(served.Ports, p.OwnPorts), Own: served.Own, Families: mesh.FamiliesOf(p.Addresses),
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10 || q.tables.HTTP10(), Idle: p.Idle, Names: p.DNS, Networks: p.Networks, HostsOnDemand: p.HostsOnDemand,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
@@ -406,4 +406,12 @@ func (q *Queries) defineRouteTargets(g *query.Graph) {
 			add(omap.Name(to), omap.Name(x.host))
 		}
 	})
+}
+
+// applicationPorts returns the ports of a workload at which its proxy does not listen itself.
+func applicationPorts(all intern.List[proxy.InboundPort], own intern.List[uint32]) intern.List[proxy.InboundPort] {
+	if own.Empty() {
+		return all
+	}
+	return intern.Of(slices.DeleteFunc(all.Items(), func(p proxy.InboundPort) bool { return slices.Contains(own.Items(), p.Number) })...)
 }

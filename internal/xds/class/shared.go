@@ -19,7 +19,7 @@ func (q *Queries) defineShared(g *query.Graph) query.Collection[All, api.Problem
 			n, ok := q.tables.Shared.Get(r, string(id))
 			return []api.Problem{{
 				Severity: api.Warning, Code: "proxy-id-shared", Field: string(id),
-				Reason: fmt.Sprintf("proxies at %d addresses have this node id: pages and policies cannot distinguish them, and traffic for one may be "+
+				Reason: fmt.Sprintf("%d proxies have this node id: pages and policies cannot distinguish them, and traffic for one may be "+
 					"configured for the other; give each workload a name and an address of its own", n),
 			}}, ok
 		}),
