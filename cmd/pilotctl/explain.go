@@ -43,7 +43,9 @@ all resources of that type for the host; for a route also HOST:PORT.
 With a single argument, the code of a problem (route-no-subset), it prints the page of the code: what it means, an example, and the fix;
 explain codes lists all.
 
-Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back; 2 the command line is invalid.`
+A sidecar with hosts on demand gets a host with the first request of its workload for it; before, explain says that it has not asked for it yet.
+
+Exit codes: 0 the proxy has it, or gets it on demand; 1 the proxy does not have it, or it is held back; 2 the command line is invalid.`
 
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -88,7 +90,7 @@ func explainCommand() *cobra.Command {
 		if err := show(w); err != nil {
 			return err
 		}
-		if a.Verdict != why.Served {
+		if a.Verdict != why.Served && a.Verdict != why.NotAsked {
 			return run.ErrFailed
 		}
 		return nil

@@ -41,6 +41,8 @@ func proxyStatus() *cobra.Command {
   NOT SENT  the proxy has subscribed, something is owed to it, and there is no response yet
   IGNORED   the proxy has not subscribed
 
+A sidecar with hosts on demand is up to date if it has all hosts that its workload has asked for. One that is refused further hosts is named below the table.
+
 A proxy whose agent could not reach any control plane, and therefore had stale configuration, is named below the table for an
 hour after it has connected.
 
@@ -112,6 +114,9 @@ func table(w io.Writer, list []admin.Sync) error {
 			for _, h := range now.Held {
 				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.held(h)))
 			}
+		}
+		if hosts := one.Types["VHDS"]; hosts.Refused > 0 {
+			refused = append(refused, fmt.Sprintf("%s %s: it has asked for %d hosts, and %d requests for others got 404 (pilotctl explain hosts-on-demand-full)", one.Proxy, p.in(yellow, "is refused further hosts on demand"), hosts.Names, hosts.Refused))
 		}
 		if one.SharedBy > 1 {
 			refused = append(refused, fmt.Sprintf("%s from %s %s: %d proxies have this node id (pilotctl explain proxy-id-shared)", one.Proxy, one.Address, p.in(yellow, "shares its node id"), one.SharedBy))

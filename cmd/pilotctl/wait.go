@@ -32,7 +32,8 @@ Envoy acknowledges a listener before it has the certificates and routes for it, 
 that. Connections that were opened before an edit go on with the listeners of that time, and with their access policies, until Envoy has
 drained them: wait names the proxies with such connections, and their number at most. --for=drained waits for their end, too, for which
 drainDuration (45s) is the limit. A proxy needs an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies
-that are behind with something else only, are not waited for.
+that are behind with something else only, are not waited for, and neither are sidecars with hosts on demand whose workloads have not asked for the
+host that the object is about: they get it with the first request.
 
 KIND is a kind of configuration that proxies are sent something for, such as VirtualService, Gateway, AuthorizationPolicy, EnvoyFilter or Service, in any case,
 singular, plural or short (vs).
@@ -84,7 +85,7 @@ func waitCommand() *cobra.Command {
 		switch {
 		case errors.Is(err, errNotLive):
 			return run.ErrFailed
-		case err == nil && (last.Proxies == 0 || len(last.Conflicts) > 0):
+		case err == nil && (last.Proxies+last.NotAsked == 0 || len(last.Conflicts) > 0):
 			return run.Exit(exitNoEffect, run.ErrFailed)
 		}
 		return err
@@ -154,6 +155,8 @@ func writeLive(w io.Writer, now *admin.Live, g goal, timeout time.Duration) erro
 		say("%s: the control plane does not have it after %s; is the namespace right, and does the object exist?", p.in(red, object.String()), timeout)
 	case now.Generation < g.generation:
 		say("%s: the control plane still has generation %d after %s; does %d exist?", p.in(red, object.String()), now.Generation, timeout, g.generation)
+	case now.Proxies == 0 && now.NotAsked > 0:
+		say("%s is live (revision %d): no proxy has what it is about", p.in(green, object.String()), now.Revision)
 	case now.Proxies == 0:
 		say("%s: no connected proxy needs it (revision %d): no proxy sees what it is about, or what it refers to does not exist",
 			p.in(red, object.String()), now.Revision)
@@ -171,6 +174,9 @@ func writeLive(w io.Writer, now *admin.Live, g goal, timeout time.Duration) erro
 		for _, b := range now.Behind {
 			say("  %s", behindLine(b))
 		}
+	}
+	if len(now.Refused) == 0 && !now.Unknown && now.NotAsked > 0 {
+		say("  %d sidecars get hosts on demand and have not asked for it yet: they get it with the first request", now.NotAsked)
 	}
 	if len(now.Refused) == 0 && !now.Unknown {
 		for _, one := range now.Conflicts {

@@ -14,11 +14,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // configDump returns the configuration for a proxy in the form of Envoy's admin page /config_dump, so tools for that page can read
-// it. It includes content that is held back because the proxy rejected it; syncz lists that content.
+// it. It includes content that is held back because the proxy rejected it; syncz lists that content. Of a sidecar with hosts on demand, it has the hosts
+// and clusters that the sidecar has asked for.
 func (p *Pages) configDump(r *http.Request) (any, error) {
 	types, err := dumpTypes(r)
 	if err != nil {
@@ -31,13 +33,15 @@ func (p *Pages) configDump(r *http.Request) (any, error) {
 	type found struct {
 		class proxy.Class
 		state *resource.State
+		asked *class.Asked // nil unless the proxy gets hosts on demand
 	}
 	have, err := inspect(r, p, func(v *loop.View) found {
-		class, ok := v.Class(s.Attachment)
+		of, ok := v.Class(s.Attachment)
 		if !ok {
 			return found{}
 		}
-		return found{class, v.State(class)}
+		asked, _ := v.Queries.AskedBy(v.Graph.Glance(), s.Attachment)
+		return found{of, v.State(of), asked}
 	})
 	if err != nil {
 		return nil, err
@@ -52,7 +56,7 @@ func (p *Pages) configDump(r *http.Request) (any, error) {
 		Configs  []map[string]any `json:"configs"`
 	}{Proxy: s.name(), Class: describe(have.class), Revision: have.state.Revision}
 	for _, t := range types {
-		part, err := dumpType(have.state, t)
+		part, err := dumpType(have.state, have.asked, t)
 		if err != nil {
 			return nil, err
 		}
@@ -94,10 +98,17 @@ func dumpTypes(r *http.Request) ([]resource.Type, error) {
 }
 
 // dumpType returns one section of a config dump, in the form of envoy.admin.v3.
-func dumpType(have *resource.State, t resource.Type) (map[string]any, error) {
+func dumpType(have *resource.State, asked *class.Asked, t resource.Type) (map[string]any, error) {
 	list := []any{}
 	for r := range have.Layers(t).All() {
-		body, err := render(r)
+		if (t == resource.Cluster || t == resource.Endpoint) && !asked.HasCluster(r.Name()) {
+			continue
+		}
+		msg, version, err := asked.Message(r)
+		if err != nil {
+			return nil, fmt.Errorf("showing %s %q: %w", r.Type(), r.Name(), err)
+		}
+		body, err := render(r, msg)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +120,7 @@ func dumpType(have *resource.State, t resource.Type) (map[string]any, error) {
 		case resource.Listener:
 			list = append(list, map[string]any{"name": r.Name(), "active_state": map[string]any{"version_info": r.Version(), "listener": body}})
 		case resource.Route:
-			list = append(list, map[string]any{"version_info": r.Version(), "route_config": body})
+			list = append(list, map[string]any{"version_info": version, "route_config": body})
 		}
 	}
 	switch t {
@@ -130,11 +141,7 @@ func part(message, field string, list []any) map[string]any {
 }
 
 // render returns a resource as JSON with its type. If that fails, it returns the error in place of this resource.
-func render(r *resource.Resource) (json.RawMessage, error) {
-	msg, err := r.Proto()
-	if err != nil {
-		return nil, fmt.Errorf("showing %s %q: %w", r.Type(), r.Name(), err)
-	}
+func render(r *resource.Resource, msg proto.Message) (json.RawMessage, error) {
 	body, err := messageJSON(msg)
 	if err != nil {
 		return json.Marshal(map[string]string{"name": r.Name(), "error": err.Error()})

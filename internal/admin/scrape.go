@@ -39,15 +39,15 @@ type sizes struct {
 	revision                  store.Revision
 	services, virtualServices int
 	objects                   map[string]int
-	classes                   int
+	classes, full             int
 	proxies                   map[string]int // by version
 	cells                     map[string]int
 	faults                    int
 }
 
 type scrapeDesc struct {
-	proxies, services, virtualServices, objects, revision, classes, cells, faults, problems, codes *prometheus.Desc
-	rejects                                                                                        [resource.Types]*prometheus.Desc
+	proxies, services, virtualServices, objects, revision, classes, full, cells, faults, problems, codes *prometheus.Desc
+	rejects                                                                                              [resource.Types]*prometheus.Desc
 }
 
 func describeScrape() scrapeDesc {
@@ -61,6 +61,7 @@ func describeScrape() scrapeDesc {
 		objects:         desc("pilot_objects", "Objects in force, by kind.", "kind"),
 		revision:        desc("pilot_revision", "The number of the last commit."),
 		classes:         desc("pilot_classes", "Classes of proxies that receive the same."),
+		full:            desc("pilot_hosts_on_demand_full", "Connected sidecars that are refused further hosts on demand, because they or all sidecars of their account have as many as they may have."),
 		cells:           desc("pilot_cells", "Cells that are held, by query.", "query"),
 		faults:          desc("pilot_cell_faults", "Cells with a fault: their last run panicked, or they break a rule of the kernel. A bug in either case."),
 		problems:        desc("pilot_problems", "Problems of objects, by level.", "level"),
@@ -75,7 +76,7 @@ func describeScrape() scrapeDesc {
 // Describe implements prometheus.Collector.
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
 	d := s.desc
-	for _, one := range append(d.rejects[:], d.proxies, d.services, d.virtualServices, d.objects, d.revision, d.classes, d.cells, d.faults, d.problems, d.codes) {
+	for _, one := range append(d.rejects[:], d.proxies, d.services, d.virtualServices, d.objects, d.revision, d.classes, d.full, d.cells, d.faults, d.problems, d.codes) {
 		ch <- one
 	}
 }
@@ -90,6 +91,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	send(s.desc.virtualServices, now.virtualServices)
 	send(s.desc.revision, int(now.revision))
 	send(s.desc.classes, now.classes)
+	send(s.desc.full, now.full)
 	send(s.desc.faults, now.faults)
 	for kind, n := range now.objects {
 		send(s.desc.objects, n, kind)
@@ -132,7 +134,7 @@ func (s *scrape) sizes() sizes {
 	now, err := loop.Look(ctx, s.mesh, func(v *loop.View) sizes {
 		now := sizes{
 			revision: v.Graph.Revision(), services: v.Tables.Services.Len(), virtualServices: v.Tables.VirtualServices.Len(),
-			classes: len(v.Classes), cells: v.Graph.Cells(), faults: len(v.Graph.Faults()), objects: map[string]int{}, proxies: map[string]int{},
+			classes: len(v.Classes), full: v.Tables.Full.Len(), cells: v.Graph.Cells(), faults: len(v.Graph.Faults()), objects: map[string]int{}, proxies: map[string]int{},
 		}
 		for _, kind := range api.Kinds() {
 			now.objects[kind.Name] = v.Tables.Kinds.Peek(kind.Name).Len()

@@ -92,6 +92,8 @@ type TypeSync struct {
 	WarmingMore bool     `json:"warming_more,omitempty"`
 	// Missing are names that the proxy has subscribed to, and that do not exist or that it may not have.
 	Missing []string `json:"missing,omitempty"`
+	// Refused is how many demands for hosts (VHDS) were refused, because the sidecar, or all sidecars of its account, have as many as they may have.
+	Refused int `json:"refused,omitempty"`
 }
 
 // Unacked is a resource that a proxy has not acknowledged.
@@ -244,7 +246,7 @@ func (s stream) sync() Sync {
 		out.Types[resource.Type(t).String()] = one
 	}
 	for _, w := range s.Wants {
-		out.Types[w.Type.String()] = TypeSync{State: wantState(w), Names: w.Names, LastError: causeOf(w.Rejected), Missing: w.Missing}
+		out.Types[w.Type.String()] = TypeSync{State: wantState(w), Names: w.Names, LastError: causeOf(w.Rejected), Missing: w.Missing, Refused: w.Refused}
 	}
 	out.ClusterSent, out.ClusterAcked = nonces(s.Types[resource.Cluster])
 	out.ListenerSent, out.ListenerAcked = nonces(s.Types[resource.Listener])

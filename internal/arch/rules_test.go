@@ -101,7 +101,7 @@ var flow = []struct{ pkg, imports string }{
 	{"explain/flow", ""},
 	{"explain/configdump", ""},
 	{"explain/sarif", "api api/code"},
-	{"explain/live", "ads/server api engine/store loop proxy xds/resource"},
+	{"explain/live", "ads/protocol ads/server api api/kube engine/store loop proxy xds/resource"},
 	{"explain/analyze", "api api/code api/kube api/spelling engine/omap engine/query engine/store explain/entrance explain/patched explain/why mesh source source/object state/... xds/class"},
 	// What queries want, done outside.
 	{"controller/fair", ""},

@@ -174,6 +174,7 @@ func (l *Loop) detach(conn *connection) *job {
 			l.deleteWants(tx, conn)
 			l.tables.Health.Delete(tx, conn.id)
 			l.tables.Warming.Delete(tx, conn.id)
+			l.tables.Full.Delete(tx, conn.id)
 			for k := range conn.unacknowledged {
 				l.tables.Unacknowledged.Delete(tx, k)
 			}

@@ -287,7 +287,7 @@ func (a *asker) viewed(s *Service, declared []admin.Service) error {
 		a.reasons(fmt.Sprintf("%s:%d", s.Host, p.Number), p.Reasons)
 	}
 	s.Rules = append(s.Rules, answer.Sources...)
-	if answer.Verdict != why.Served {
+	if answer.Verdict != why.Served && answer.Verdict != why.NotAsked {
 		a.problem("error: %s is %s for %s", s.Host, answer.Verdict, a.out.Viewer)
 	}
 	a.reasons(s.Host, answer.Reasons)

@@ -21,6 +21,8 @@ type Event struct {
 	Lingered bool
 	// Waited says that the time of the Wait action has passed.
 	Waited bool
+	// Denied are virtual hosts of a Want action that the client does not get: all streams of the client have as many as they may have.
+	Denied []string
 	// Answers belong to names that Want actions listed. A later answer to a name replaces an earlier one.
 	Answers []Answer
 }

@@ -156,6 +156,8 @@ func (c *Core) Step(e Event, out []Action) []Action {
 		c.linger = lingerOver
 	case e.Waited:
 		c.timer.running, c.timer.fired = false, c.timer.now
+	case e.Denied != nil:
+		c.denyHosts(e.Denied)
 	case e.Answers != nil:
 		c.wants.addAnswers(e.Answers)
 		c.demandClusters(e.Answers)

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
@@ -18,6 +19,11 @@ import (
 
 // maxDemanded is the largest number of virtual hosts on demand that a stream has. Clients of the workload choose the names, and Envoy never forgets one.
 const maxDemanded = 5000
+
+// fullText is the reason for which a stream gets no further virtual hosts.
+func fullText() string {
+	return fmt.Sprintf("the workload has used %d values of the Host header, as many as a sidecar with hosts on demand may have: requests for others get 404", maxDemanded)
+}
 
 // demand is the state of a stream whose client gets virtual hosts on demand.
 type demand struct {
@@ -58,7 +64,7 @@ func (c *Core) demandHosts(q *Request, out []Action) []Action {
 	default:
 		out, _ = w.ackOrNack(resource.VirtualHost, q, out)
 	}
-	asked := map[string]string{}
+	asked, refused := map[string]string{}, w.refused
 	first := w.names == nil
 	if first {
 		w.names = map[string]*want{}
@@ -75,8 +81,8 @@ func (c *Core) demandHosts(q *Request, out []Action) []Action {
 	}
 	added, dropped := w.add(asked, Delta), w.drop(asked, q)
 	var trouble string
-	if w.refused > 0 && !c.demand.full {
-		c.demand.full, trouble = true, "the workload has used as many authorities as a sidecar with hosts on demand may have: requests for others get 404"
+	if w.refused > refused && !c.demand.full {
+		c.demand.full, trouble = true, fullText()
 	}
 	if len(added)+len(dropped) == 0 && trouble == "" {
 		return out
@@ -97,6 +103,18 @@ func (c *Core) demandHost(w *wantedType, asked map[string]string, name, version 
 		w.refused++
 	default:
 		asked[name] = version
+	}
+}
+
+// denyHosts answers names that the client asked for with nothing, because the mesh did not take the demand.
+func (c *Core) denyHosts(names []string) {
+	w := c.wantedType(resource.VirtualHost)
+	for _, name := range names {
+		if w.names[name] != nil {
+			delete(w.names, name)
+			c.demand.absent = append(c.demand.absent, name)
+			w.refused++
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ type Attachment interface {
 	// Want says to which names of a type that is answered per proxy the client subscribed, and from which it unsubscribed. The
 	// mesh calls Stream.Answer now and whenever an answer changes, even if there is nothing for this client.
 	Want(t resource.Type, names, dropped []string)
+	// NoteFull says that the client is refused further virtual hosts on demand, and why. The mesh reports it to the user.
+	NoteFull(reason string)
 	// Refuse says that the client rejected the last answers to names. An empty reason says that it has accepted newer ones.
 	Refuse(t resource.Type, names []string, reason string)
 	// Health says that the agent of the client reports the health of its application. message says why it is not healthy.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -19,7 +20,8 @@ type clients struct {
 
 // holdings are what one client has.
 type holdings struct {
-	streams, names int
+	// hosts counts virtual hosts on demand, and names the other names of types that are answered per proxy.
+	streams, names, hosts int
 	// asked says how many streams share each subscription, and bytes is the size of their names together. A shared one counts once.
 	asked map[any]int
 	bytes int
@@ -28,9 +30,11 @@ type holdings struct {
 // holder is a stream as the client's count has it.
 type holder struct {
 	client string
-	// names is how many names the stream asks for of types that are answered per proxy. gone is set when it has ended.
-	names int
-	gone  bool
+	// names and hosts are what the stream asks for, as holdings count it. gone is set when it has ended.
+	names, hosts int
+	gone         bool
+	// full is set when the stream was refused a host. Only the goroutine that processes the stream's events uses it.
+	full bool
 	// asked are the subscriptions of the stream.
 	asked [resource.Types]subscribed
 }
@@ -66,7 +70,7 @@ func (c *clients) leave(s *holder) {
 	defer c.mu.Unlock()
 	s.gone = true
 	h := c.all[s.client]
-	h.names -= s.names
+	h.names, h.hosts = h.names-s.names, h.hosts-s.hosts
 	for t := range s.asked {
 		h.replace(&s.asked[t], subscribed{})
 	}
@@ -87,6 +91,23 @@ func (c *clients) ask(s *holder, names, most int) error {
 		return status.Errorf(codes.ResourceExhausted, "the streams of %s ask for %d secrets and the like by name at this replica, and the most is %d; ask for fewer, or run more replicas", s.client, h.names+names, most)
 	}
 	h.names, s.names = h.names+names, s.names+names
+	return nil
+}
+
+// askHosts counts new virtual hosts on demand of a stream, less its dropped ones. It returns an error if the client asks for too many, and
+// counts the dropped ones then, too.
+func (c *clients) askHosts(s *holder, asked, dropped, most int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.gone {
+		return nil
+	}
+	h := c.all[s.client]
+	h.hosts, s.hosts = h.hosts-dropped, s.hosts-dropped
+	if h.hosts+asked > most && asked > 0 {
+		return fmt.Errorf("the sidecars of %s have asked for as many hosts at this replica as they may have (%d): requests for others get 404; give workloads service accounts of their own, or run more replicas", s.client, most)
+	}
+	h.hosts, s.hosts = h.hosts+asked, s.hosts+asked
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // code is the gRPC status code of a refusal.
@@ -71,15 +72,30 @@ func (s *Stream) perform(a protocol.Action) {
 
 // want passes on what the client asks for by name, unless all streams of the client ask for too much.
 func (s *Stream) want(a protocol.Action) {
-	if err := s.server.clients.ask(s.held, len(a.Names)-len(a.Dropped), s.server.options.MaxWantsOf); err != nil {
+	node, attach := s.attached()
+	if a.Type == resource.VirtualHost {
+		if err := s.server.clients.askHosts(s.held, len(a.Names), len(a.Dropped), s.server.options.MaxHostsOf); err != nil {
+			// The stream does not end: the workload has chosen the names, and its other hosts must be updated.
+			s.step(protocol.Event{Denied: a.Names})
+			a.Names = nil
+			if !s.held.full {
+				s.held.full, a.Text = true, err.Error()
+			}
+		}
+	} else if err := s.server.clients.ask(s.held, len(a.Names)-len(a.Dropped), s.server.options.MaxWantsOf); err != nil {
 		s.end(err)
 		return
 	}
-	node, attach := s.attached()
 	if a.Text != "" {
 		s.server.options.Log.Warn("names refused", "stream", s.id, "node", node, "type", a.Type, "reason", a.Text)
 	}
-	if attach != nil {
+	if attach == nil {
+		return
+	}
+	if a.Text != "" {
+		attach.NoteFull(a.Text)
+	}
+	if len(a.Names)+len(a.Dropped) > 0 {
 		attach.Want(a.Type, a.Names, a.Dropped)
 	}
 }

@@ -43,6 +43,9 @@ type Options struct {
 	MaxStreamsOf int
 	// MaxWantsOf is the largest number of names, such as names of secrets, that the streams of one of these ask for (default 250,000).
 	MaxWantsOf int
+	// MaxHostsOf is the largest number of virtual hosts on demand that the streams of one of these ask for (default 1,000,000). Further
+	// names are answered with nothing, and the stream does not end.
+	MaxHostsOf int
 	// MaxNameBytesOf is the largest size in bytes of the names of other resources that the streams of one of these ask for (default
 	// 256 MiB). Equal lists of names count once.
 	MaxNameBytesOf int
@@ -86,6 +89,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxWantsOf <= 0 {
 		o.MaxWantsOf = 250_000
+	}
+	if o.MaxHostsOf <= 0 {
+		o.MaxHostsOf = 1_000_000
 	}
 	if o.MaxNameBytesOf <= 0 {
 		o.MaxNameBytesOf = 256 << 20

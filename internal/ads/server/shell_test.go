@@ -31,6 +31,9 @@ type testMesh struct {
 	state   *resource.State
 	streams map[*Stream]bool
 	pins    []reject.Pin
+	// demand makes streams send virtual hosts on demand, and full are the reasons for which some were refused.
+	demand bool
+	full   []string
 }
 
 type testAttachment struct {
@@ -48,6 +51,10 @@ func (m *testMesh) Connect(_ context.Context, node *corev3.Node, s *Stream) (Att
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.streams[s] = true
+	if m.demand {
+		s.SplitRoutes()
+		s.DemandHosts()
+	}
 	if m.state != nil {
 		s.Update(m.state)
 	}
@@ -81,6 +88,12 @@ func (a testAttachment) Refuse(resource.Type, []string, string) {}
 func (a testAttachment) Health(bool, string) {}
 
 func (a testAttachment) Applied([]protocol.Warming, protocol.Draining) {}
+
+func (a testAttachment) NoteFull(reason string) {
+	a.mesh.mu.Lock()
+	defer a.mesh.mu.Unlock()
+	a.mesh.full = append(a.mesh.full, reason)
+}
 
 func (a testAttachment) NoteUnacknowledged([]protocol.Unacknowledged) {}
 

@@ -79,7 +79,7 @@ func (c *coverage) asked(typeURL string, names, gone []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	open := c.open[typeURL]
-	if open == nil {
+	if open == nil || typeURL == hostURL { // virtual hosts on demand: no listener waits for one
 		return
 	}
 	for _, name := range names {

@@ -157,7 +157,7 @@ func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first b
 		return ok
 	}
 	list = slices.DeleteFunc(list, func(r *discoveryv3.Resource) bool { return has(r.GetName()) })
-	hosts = slices.DeleteFunc(hosts, func(of []*discoveryv3.Resource) bool { return has(routeOf(of[0].GetName())) })
+	hosts = slices.DeleteFunc(hosts, func(of hosted) bool { return has(of.route) })
 	missing = slices.DeleteFunc(missing, func(name string) bool { return s.up != nil || has(name) })
 	if len(list)+len(missing) == 0 && (s.up != nil || !first || len(q.GetInitialResourceVersions()) > 0) {
 		return nil // otherwise Envoy waits to hear that there is nothing
@@ -217,7 +217,10 @@ func (d *delta) response(s *session, data []byte) (response, bool) {
 	}
 	return response{
 		typeURL: a.GetTypeUrl(), nonce: a.GetNonce(), names: names, more: divided(a.GetSystemVersionInfo()),
-		split:  splitNames(a.GetTypeUrl(), a.GetResources()),
-		accept: func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) },
+		split: splitNames(a.GetTypeUrl(), a.GetResources()),
+		accept: func() {
+			present, absent := existing(a.GetTypeUrl(), a.GetResources())
+			s.store.Accept(a.GetTypeUrl(), present, append(absent, a.GetRemovedResources()...))
+		},
 	}, true
 }

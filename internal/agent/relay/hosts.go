@@ -9,10 +9,17 @@ import (
 
 // Route configurations in the split form get their virtual hosts as resources of their own, which are named ROUTE/HOST. Envoy asks for virtual
 // hosts once per stream and names none, and uses a route configuration when its first response with virtual hosts arrives. So the relay replays a
-// split route configuration together with its virtual hosts, all in one response, and never without them.
+// split route configuration together with its virtual hosts, all in one response, and never without them. A sidecar with hosts on demand may have none: then the
+// relay removes one that does not exist, as the control plane does, and Envoy asks for each that its workload uses.
 
 // hostURL is the type of virtual hosts as resources of their own.
 const hostURL = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
+
+// demandCluster is a cluster that only sidecars with hosts on demand have, and noHost the name of no virtual host.
+const (
+	demandCluster = "hosts-on-demand"
+	noHost        = "__none"
+)
 
 // fieldVhds is RouteConfiguration.vhds.
 const fieldVhds = 9
@@ -75,37 +82,64 @@ func (s *session) forget(typeURL string, names []string) {
 	}
 }
 
+// hosted are the virtual hosts of a split route configuration.
+type hosted struct {
+	route string
+	list  []*discoveryv3.Resource
+}
+
+// existing divides resources into the ones with content and the names of the others: a virtual host without content is the answer that there is none.
+func existing(typeURL string, list []*discoveryv3.Resource) (present []*discoveryv3.Resource, absent []string) {
+	if typeURL != hostURL {
+		return list, nil
+	}
+	for _, r := range list {
+		if r.GetResource() == nil {
+			absent = append(absent, r.GetName())
+		} else {
+			present = append(present, r)
+		}
+	}
+	return present, absent
+}
+
 // served leaves out the split route configurations whose virtual hosts are not in the store, and returns the virtual hosts of the others.
-func (s *session) served(typeURL string, list []*discoveryv3.Resource) (rest []*discoveryv3.Resource, hosts [][]*discoveryv3.Resource, lacking []string) {
+func (s *session) served(typeURL string, list []*discoveryv3.Resource) (rest []*discoveryv3.Resource, hosts []hosted, lacking []string) {
 	if len(splitNames(typeURL, list)) == 0 {
 		return list, nil, nil
 	}
 	of := s.hostsOf()
+	demands, _ := s.store.Named(clusterURL, []string{demandCluster})
 	for _, r := range list {
-		switch {
+		name := r.GetName()
+		switch onDemand := len(demands) > 0 && strings.Trim(name, "0123456789") == ""; {
 		case !isSplit(r):
 			rest = append(rest, r)
-		case len(of[r.GetName()]) == 0:
-			lacking = append(lacking, r.GetName())
+		case len(of[name]) == 0 && !onDemand:
+			lacking = append(lacking, name)
 		default:
-			rest, hosts = append(rest, r), append(hosts, of[r.GetName()])
+			rest, hosts = append(rest, r), append(hosts, hosted{name, of[name]})
 		}
 	}
 	return rest, hosts, lacking
 }
 
 // giveHosts sends Envoy the virtual hosts of split route configurations that were just replayed.
-func (d *delta) giveHosts(s *session, all [][]*discoveryv3.Resource) error {
-	for _, list := range all {
+func (d *delta) giveHosts(s *session, all []hosted) error {
+	for _, of := range all {
 		d.mu.Lock()
 		if d.hosts == nil {
 			d.hosts = map[string]string{}
 		}
-		for _, r := range list {
+		for _, r := range of.list {
 			d.hosts[r.GetName()] = r.GetVersion()
 		}
 		d.mu.Unlock()
-		if err := d.give(s, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: hostURL, Resources: list}); err != nil {
+		answer := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: hostURL, Resources: of.list}
+		if len(of.list) == 0 {
+			answer.RemovedResources = []string{of.route + "/" + noHost}
+		}
+		if err := d.give(s, answer); err != nil {
 			return err
 		}
 	}

@@ -97,3 +97,38 @@ func TestCoverageOfHosts(t *testing.T) {
 		t.Errorf("virtual hosts are awaited: %v", c.open)
 	}
 }
+
+// TestHostsOnDemandAlone: without a control plane, a sidecar with hosts on demand gets the virtual hosts that it has used, and each route configuration of a
+// port, also one without any: a request for another host waits. The answer that there is no host is not kept.
+func TestHostsOnDemandAlone(t *testing.T) {
+	p := newPlace(t)
+	p.control.Stop()
+	p.keepSplit()
+	p.store.Accept(routeURL, []*discoveryv3.Resource{headOf(t, "edge", "h1")}, nil)
+	p.store.Accept(clusterURL, []*discoveryv3.Resource{{Name: demandCluster, Version: "1"}}, nil)
+	s := p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: routeURL, ResourceNamesSubscribe: []string{"80", "81", "edge"}}))
+	for _, want := range []string{"80@h1 81@h1 removed [edge]", "80/a@1 80/b@2 removed []", " removed [81/__none]"} {
+		a, err := s.Recv()
+		if err != nil || says(a) != want {
+			t.Fatalf("%v, %v; want %s", a, err, want)
+		}
+	}
+	present, absent := existing(hostURL, []*discoveryv3.Resource{{Name: "80/no", Aliases: []string{"80/no"}}, headOf(t, "80/yes", "1")})
+	if written(present) != "80/yes@1" || len(absent) != 1 || absent[0] != "80/no" {
+		t.Errorf("present %s, absent %v", written(present), absent)
+	}
+}
+
+// TestCoverageOfHostsOnDemand: the configuration is complete although an answer to a demand for a virtual host has not come.
+func TestCoverageOfHostsOnDemand(t *testing.T) {
+	p := newPlace(t)
+	c := newCoverage(p.store)
+	defer c.stop()
+	c.asked(hostURL, []string{"80/a"}, nil)
+	c.splits([]string{"81"})
+	c.answered(hostURL, []string{"81/__none"})
+	if len(c.open[hostURL]) > 0 {
+		t.Errorf("virtual hosts are awaited: %v", c.open[hostURL])
+	}
+}

@@ -143,6 +143,7 @@ func running() []Entry {
 		{"patch-not-asked", Warning, "A patch of the bootstrap has no effect on connected proxies, because their agents did not ask for such patches when they started.", "Set BOOTSTRAP_XDS_AGENT=true for the agents, and restart them."},
 		{"patch-removes-access", Warning, "A patch of an EnvoyFilter removes or replaces a filter that decides about access.", "Make sure that something else denies; `pilotctl can-i` shows which requests are allowed then."},
 		{"proxy-id-shared", Warning, "Several proxies are connected with one node id, so they have the same name and address in their settings.", "Give each workload a name and an address of its own, or end the agent that was started twice."},
+		{"hosts-on-demand-full", Warning, "A sidecar with hosts on demand has asked for as many hosts as it may have; requests for others get 404.", "Find out why the workload uses so many names, and start it again, or switch hosts on demand off for it."},
 		{"proxy-rejected", Either, "A proxy has rejected a resource and keeps what it had; all else is still updated.", "Correct the object that the resource is made of, as the reason says."},
 		{"proxy-unacknowledged", Warning, "A proxy has been sent a resource and does not acknowledge it.", "See whether endpoints can be resolved and certificates fetched."},
 		{"resource-missing", Warning, "A proxy asks for a resource that it does not get: a secret or an extension.", "Create it, or permit it, as the message says."},

@@ -112,6 +112,8 @@ func condition(of string, problems []string, good, goodMessage, bad, badMessage 
 
 func liveness(now live.Status) Condition {
 	switch {
+	case now.Proxies == 0 && now.NotAsked > 0:
+		return Condition{Live, "NotNeeded", fmt.Sprintf("no connected proxy has what it is about; %d sidecars with hosts on demand get it with the first request", now.NotAsked), true}
 	case now.Proxies == 0:
 		return Condition{Live, "NotNeeded", "no connected proxy needs it", true}
 	case now.Done():

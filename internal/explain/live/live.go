@@ -7,6 +7,8 @@
 // reports that a resource that is made of the object is warming; an agent that reports nothing is believed. So a proxy that does not
 // need the object, or that is behind with something else only, does not delay the answer. Agents do not count: their proxies do.
 //
+// A sidecar with hosts on demand needs an object that is about hosts if its workload has asked for one of them: see Status.NotAsked.
+//
 // A connection keeps the listener version that accepted it, with its access policies, until Envoy has drained it. A proxy whose agent reports
 // such connections is live, and Draining names it.
 //
@@ -17,8 +19,10 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -33,6 +37,9 @@ type Status struct {
 	// Proxies is the number of connected proxies that need the object, and Live how many of them have acknowledged it and use it.
 	Proxies int `json:"proxies"`
 	Live    int `json:"live"`
+	// NotAsked is the number of connected sidecars with hosts on demand whose workloads have not asked for a host that the object is about. They get
+	// it with the first request for the host, and do not need it before.
+	NotAsked int `json:"not_asked,omitempty"`
 	// Behind are the others, by name.
 	Behind []Behind `json:"behind,omitempty"`
 	// Draining are live proxies, by name, that use the object for new connections, while connections that were opened earlier keep the
@@ -84,6 +91,14 @@ func Of(v *loop.View, streams []server.Status, k api.Key) (Status, bool) {
 		if !ok || !users.Class(c) || proxy.IsAgent(one.Node) {
 			continue
 		}
+		refused, demands := "", c.HostsOnDemand && aboutHosts(k.Kind)
+		if demands {
+			var has bool
+			if has, refused = users.Demands(one.Attachment, c, v.State(c)); !has {
+				s.NotAsked++
+				continue
+			}
+		}
 		s.Proxies++
 		due := s.Revision
 		if now := v.State(c); now != nil {
@@ -91,6 +106,7 @@ func Of(v *loop.View, streams []server.Status, k api.Key) (Status, bool) {
 		}
 		acknowledged, settled := one.Types.Settled()
 		rejected, warms := rejection(v, one, k), warming(v, one, func(t resource.Type, name string) bool { return users.Resource(one.Attachment, c, t, name) })
+		rejected, settled = cmp.Or(rejected, refused), settled && (!demands || answered(one))
 		if settled && acknowledged >= due && rejected == "" && len(warms) == 0 {
 			s.Live++
 			if row, _ := v.Tables.Warming.Peek(one.Attachment); row.DrainingChains > 0 {
@@ -109,6 +125,22 @@ func Of(v *loop.View, streams []server.Status, k api.Key) (Status, bool) {
 		return cmp.Or(cmp.Compare(a.Proxy, b.Proxy), cmp.Compare(a.Connection, b.Connection))
 	})
 	return s, true
+}
+
+// aboutHosts reports whether the objects of a kind are about hosts, which sidecars with hosts on demand may be without.
+func aboutHosts(kind string) bool {
+	switch kind {
+	case api.KindServiceEntry, api.KindVirtualService, api.KindDestinationRule, api.KindWorkloadEntry, kube.KindService, kube.KindEndpointSlice:
+		return true
+	}
+	return false
+}
+
+// answered reports whether a sidecar has acknowledged the virtual hosts that it has asked for.
+func answered(one *server.Status) bool {
+	return !slices.ContainsFunc(one.Wants, func(w protocol.WantStatus) bool {
+		return w.Type == resource.VirtualHost && (w.Owed || w.Unanswered)
+	})
 }
 
 // rejection returns a proxy's reason for rejecting something that is made of an object; empty if it rejects nothing of it now.

@@ -32,6 +32,8 @@ const (
 	Served Verdict = "served"
 	// HeldBack means that the proxy rejected the resource and keeps the content that it had under the name.
 	HeldBack Verdict = "held back"
+	// NotAsked means that the proxy is a sidecar with hosts on demand, and gets the resource with the first request of its workload for the host.
+	NotAsked Verdict = "not asked for yet"
 	// Absent means that the proxy is not to have it.
 	Absent Verdict = "absent"
 )

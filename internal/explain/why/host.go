@@ -100,6 +100,7 @@ func (i *inquiry) host() {
 	for _, p := range s.service.Ports {
 		i.answer.Ports = append(i.answer.Ports, i.port(s, p))
 	}
+	i.hostOnDemand(s)
 	for _, h := range i.rejections {
 		for _, p := range i.answer.Ports {
 			if slices.Contains(p.Clusters, h.Name) || p.Listener == h.Name || p.Route == h.Name && (h.Piece == "" || h.VirtualHost() == p.VirtualHost) {

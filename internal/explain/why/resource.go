@@ -96,6 +96,7 @@ func (i *inquiry) addFound(r *resource.Resource, piece string) {
 		show.Holds = i.endpoints(r)
 	}
 	i.answer.Resources = append(i.answer.Resources, show)
+	i.foundOnDemand(r, piece)
 	for _, h := range i.rejections {
 		if resource.Type(h.Type) == r.Type() && h.Name == r.Name() && (piece == "" || h.Piece == "" || h.Piece == piece) {
 			i.answer.Verdict = HeldBack

@@ -35,7 +35,7 @@ func (a *Answer) Write(w io.Writer) error {
 	p.sources(made, a.Sources, func(s Source) bool { return s.Unused == "" })
 	p.sources("not used", a.Sources, func(s Source) bool { return s.Unused != "" })
 	if len(a.Reasons) > 0 {
-		p.heading(map[Verdict]string{Served: "note", HeldBack: "why", Absent: "why not"}[a.Verdict])
+		p.heading(map[Verdict]string{Served: "note", HeldBack: "why", NotAsked: "why not", Absent: "why not"}[a.Verdict])
 		p.reasons("  ", a.Reasons)
 	}
 	if len(a.Similar) > 0 {

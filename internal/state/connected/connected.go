@@ -75,6 +75,10 @@ type Rows struct {
 	WantedBy store.Index[ResourceKey, omap.Name]
 	Wanted   store.Index[struct{}, ResourceKey]
 	Asking   store.Index[struct{}, Asked]
+
+	// Full are the sidecars that are refused further hosts on demand, by connection. FullConnections lists them under the empty key.
+	Full            store.Table[string, Full]
+	FullConnections store.Index[struct{}, omap.Name]
 }
 
 // New defines the tables in a store.
@@ -85,9 +89,10 @@ func New(db *store.DB) Rows {
 	t.defineUnacknowledged(db)
 	t.Warming = store.NewTable[string, Warming](db, "warming", Warming.equal)
 	t.defineWants(db)
+	t.defineFull(db)
 	t.defineProxies(db)
 	for _, table := range []interface{ OmitFromJournal() }{
-		t.Proxies, t.Shared, t.Health, t.Rejections, t.Origins, t.Faults, t.Unacknowledged, t.Warming, t.Wants,
+		t.Proxies, t.Shared, t.Health, t.Rejections, t.Origins, t.Faults, t.Unacknowledged, t.Warming, t.Wants, t.Full,
 	} {
 		table.OmitFromJournal()
 	}

@@ -71,8 +71,16 @@ func (q *Queries) Demanded(r *query.Reader, c proxy.Class, table, authority stri
 // demandedHost is the virtual host that takes requests with an authority, for this authority alone. Hosts that are not declared have one, too, which
 // follows the outbound traffic policy.
 func (q *Queries) demandedHost(r *query.Reader, k demandKey) (Answer, bool) {
+	if p := q.demandedPiece(r, k); p != nil {
+		return Answer{Resource: p.Demanded(k.table, k.authority)}, true
+	}
+	return Answer{Unexpected: true}, true
+}
+
+// demandedPiece is the virtual host of the class state that takes requests with an authority; nil if there is none.
+func (q *Queries) demandedPiece(r *query.Reader, k demandKey) *resource.Piece {
 	if k.authority == "" {
-		return Answer{Unexpected: true}, true
+		return nil
 	}
 	of, clients := demandedRoute{k.class, k.table}, scope.LabelledClients{Set: scope.SetOf(k.class)}
 	if labelled, ok := scope.LabelledClientsOf(k.class); ok {
@@ -80,19 +88,16 @@ func (q *Queries) demandedHost(r *query.Reader, k demandKey) (Answer, bool) {
 	}
 	domains := route.DomainsFor(k.authority)
 	if q.patchesRoute(r, of) {
-		if p := firstWith(q.demand.pieces.Merged(r, of), domains); p != nil {
-			return Answer{Resource: p.Demanded(k.table, k.authority)}, true
-		}
-		return Answer{Unexpected: true}, true
+		return firstWith(q.demand.pieces.Merged(r, of), domains)
 	}
 	for _, d := range domains {
 		for _, name := range q.routes.WithDomain(r, clients, k.table, d) {
 			if p, ok := q.demand.pieces.Get(r, of, name); ok && !p.Hidden() && slices.Contains(p.Domains(), d) {
-				return Answer{Resource: p.Demanded(k.table, k.authority)}, true
+				return p
 			}
 		}
 	}
-	return Answer{Unexpected: true}, true
+	return nil
 }
 
 // patchesRoute reports whether patches are about a route configuration of a class. They may add virtual hosts and change domains.
