@@ -36,7 +36,7 @@ const (
 	Short
 	// Alias: the object is a Service of type ExternalName, whose name is another name for the host.
 	Alias
-	// Member: the object is a Service with the same name as a Service of another cluster, which has the Service and
+	// Member: the object is a Service with the same name as a Service of another cluster, which has the claim Service and
 	// decides the properties of the service.
 	Member
 	// Name: the host is the name of the object, a Service of type ExternalName.
@@ -61,13 +61,13 @@ func (k Kind) Kind() string {
 type Claim struct {
 	Kind    Kind
 	Created int64 // in microseconds since 1970
-	// Namespace, Name and Cluster identify the object. The object of a Service with a cluster is a Service, unless Registry is true.
+	// Namespace, Name and Cluster identify the object. The object of a claim Service with a cluster is a Service of Kubernetes, unless Registry is true.
 	Namespace, Name, Cluster string
 	// Layer is the namespace of the callers that the claim is for; "" for all callers.
 	Layer string
-	// Delegate is the VirtualService that a Delegate delegates to. It is zero in other claims.
+	// Delegate is the VirtualService that the object of a claim Delegate delegates to. It is zero in other claims.
 	Delegate api.Key
-	// Registry is true for a Service of a service of a registry, whose name is Cluster. Such claims are after all others of the kind, in
+	// Registry is true for the claim Service of a service of a registry, whose name is Cluster. Such claims are after all others of the kind, in
 	// the order of their registries.
 	Registry bool
 }
@@ -148,12 +148,12 @@ type Claims struct {
 	ByLocality bool
 	// ByCredential is true for a rule that names a Secret which gateways use.
 	ByCredential bool
-	// Leader is the cluster of the leading Service, in a Member.
+	// Leader is the cluster of the leading Service, in claims Member.
 	Leader string
-	// ByCluster is true for a Member of a Service that has other addresses than the leading Service. Clients in its cluster
+	// ByCluster is true for the claims Member of a Service that has other addresses than the leading Service. Clients in its cluster
 	// call the service at its own addresses.
 	ByCluster bool
-	// ClusterLocal is true for a Member of a host whose clients use only the endpoints in their own cluster.
+	// ClusterLocal is true for the claims Member of a host whose clients use only the endpoints in their own cluster.
 	ClusterLocal bool
 	// Near is which endpoints of a service are preferred because they are near the client.
 	Near mesh.Nearness
