@@ -72,7 +72,7 @@ func TestAllCases(t *testing.T) {
 func unmeasurable(t *testing.T, key string) bool {
 	var err error
 	switch {
-	case strings.HasPrefix(key, "three-envoys/"), strings.HasPrefix(key, "demand-10k/"):
+	case strings.HasPrefix(key, "three-envoys/"), strings.HasPrefix(key, "demand-10k/"), strings.HasPrefix(key, "edit-envoy-1k/"), strings.HasPrefix(key, "edits-10k/"):
 		_, _, err = envoy.Find(t.Context(), "../..")
 	case strings.HasPrefix(key, "registries-"):
 		_, err = servers.NewConsul("../..", t.TempDir())

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
-	"context"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -22,86 +21,25 @@ const (
 	fleetServices = 2_000
 )
 
-// fleetTask is a fleet of Envoys with virtual hosts as resources of their own, in a process of its own.
-type fleetTask struct {
-	Addr             string // of the server
-	Streams, Classes int
-}
-
-// run prints ready when the clients have all they asked for. For each line of in that is an address, the clients leave, and connect there with the
-// versions they have. For each line, it prints ready again, and then when the last client had one more assignment, in nanoseconds since 1970.
-func (t fleetTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
-	conns, err := dial(t.Addr, 1)
-	if err != nil {
-		return err
-	}
-	scripts, err := learnAll(ctx, conns[0], 0, t.Classes)
-	hangUp(conns)
-	if err != nil {
-		return err
-	}
-	f, err := t.come(scripts)
-	if err != nil {
-		return err
-	}
-	defer func() { f.close() }()
-	var said error
-	ready := func() { _, said = fmt.Fprintln(out, saysReady) }
-	ready()
-	for asked := bufio.NewScanner(in); said == nil && asked.Scan(); {
-		if addr := asked.Text(); strings.Contains(addr, ":") {
-			f.close()
-			if f, err = connect(addr, fleetSize{streams: t.Streams, conns: t.Streams, variant: delta, reconnect: true, split: true, patient: true}, scripts); err != nil {
-				return err
-			}
-		}
-		before := f.totals()
-		r := need(0, 1, 0)
-		took, err := f.await(r, ready)
-		if err != nil {
-			return errors.Join(said, err)
-		}
-		sent := f.totals().minus(before)
-		if _, err := fmt.Fprintln(out, r.begin.Add(took).UnixNano(), sent.things()-t.Streams); err != nil {
-			return err
-		}
-	}
-	return said
-}
-
-// come connects the clients, and remembers in the scripts which versions the clients of each class have.
-func (t fleetTask) come(scripts []*script) (*fleet, error) {
-	known := &versions{by: make(map[*script]*[types]map[string]string)}
-	one, err := connectWatched(t.Addr, fleetSize{streams: t.Classes, conns: t.Classes, variant: delta, split: true}, scripts, known.watch)
-	if err != nil {
-		return nil, err
-	}
-	if err := one.wait(one.settled, "the first answers of each class"); err != nil {
-		return nil, err
-	}
-	one.close()
-	for c := range maps.Keys(known.by) {
-		c.remember(known.by[c])
-	}
-	f, err := connect(t.Addr, fleetSize{streams: t.Streams, conns: t.Streams, variant: delta, split: true, patient: true}, scripts)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.wait(f.settled, "the first answers"); err != nil {
-		f.close()
-		return nil, err
-	}
-	return f, nil
-}
-
 // fleets measures a control plane with 10,000 proxies in 100 classes, which connect, see an edit, and connect again after a restart.
-func fleets(b *bench) (err error) {
-	b.release()
-	proxies := fleetProxies
+func fleets(b *bench) error {
+	return b.fleetOf("fleet-10k/", fleetServices)
+}
+
+// fleetsWide does the same with 10,000 services.
+func fleetsWide(b *bench) error {
+	services := 5 * fleetServices
 	if b.quick {
-		proxies /= 10
+		services = fleetServices
 	}
-	w := b.world(fleetServices)
+	return b.fleetOf("fleet-10k-services/", services)
+}
+
+// fleetOf measures one server with a fleet. The flags may ask for another fleet.
+func (b *bench) fleetOf(name string, services int) (err error) {
+	b.release()
+	proxies := b.fleetProxies()
+	w := b.world(cmp.Or(b.fleet.services, services))
 	p, err := serve(w)
 	if err != nil {
 		return err
@@ -112,41 +50,93 @@ func fleets(b *bench) (err error) {
 		return err
 	}
 	begin := time.Now()
-	clients, err := b.apart(apartTask{Fleet: &fleetTask{Addr: p.addr, Streams: proxies, Classes: fleetClasses}})
+	clients, err := b.apart(apartTask{Fleet: &fleetTask{Addrs: []string{p.addr}, Streams: proxies, Classes: fleetClasses}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, clients.end()) }()
+	guard := guardMemory(clients)
+	defer func() { err = errors.Join(guard.end(), err) }()
 	if err := clients.expect(saysReady); err != nil {
 		return err
 	}
-	b.record("fleet-10k/cold", time.Since(begin).Seconds())
+	b.record(name+"cold", time.Since(begin).Seconds())
 	peak, err := residentMemory(os.Getpid())
 	if err != nil {
 		return err
 	}
-	b.record("fleet-10k/memory-cold", peak/1024)
-	if err := b.fleetEdits(p, w, clients); err != nil {
+	b.record(name+"memory-cold", peak/1024)
+	if err := b.fleetEdits(name, p, w, clients); err != nil {
 		return err
 	}
 	memory, err := settledMemory()
 	if err != nil {
 		return err
 	}
-	b.record("fleet-10k/memory", memory/1024)
-	b.record("fleet-10k/per-connection", (memory-idle)*1024/float64(proxies))
+	b.record(name+"memory", memory/1024)
+	b.record(name+"per-connection", (memory-idle)*1024/float64(proxies))
 	p.close()
 	if p, err = serve(w); err != nil {
 		return err
 	}
-	return b.fleetReturns(p, w, clients)
+	return b.fleetReturns(name, p, w, clients)
+}
+
+// memoryLeft is how much memory a fleet leaves to everything else on the machine, in MB.
+const memoryLeft = 1500
+
+// memoryGuard ends the clients of a fleet before the machine has no memory left.
+type memoryGuard struct {
+	stop  chan struct{}
+	group sync.WaitGroup
+	err   error
+}
+
+func guardMemory(clients *process) *memoryGuard {
+	g := &memoryGuard{stop: make(chan struct{})}
+	g.group.Go(func() {
+		for {
+			free, err := memoryAvailable()
+			if err != nil || free < memoryLeft {
+				mine, _ := residentMemory(os.Getpid()) // 0 if unknown
+				theirs, _ := residentMemory(clients.cmd.Process.Pid)
+				g.err = errors.Join(err, fmt.Errorf("the limit is memory: %.0f MB are left, the server has %.0f MB and the clients %.0f MB", free, mine, theirs), clients.cmd.Process.Kill())
+				return
+			}
+			select {
+			case <-g.stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	return g
+}
+
+// end ends the guard. It returns an error if the guard has ended the clients.
+func (g *memoryGuard) end() error {
+	close(g.stop)
+	g.group.Wait()
+	return g.err
+}
+
+// memoryAvailable is the memory of the machine that programs can still get, in MB.
+func memoryAvailable() (float64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
+	var kilobytes float64
+	_, err = fmt.Sscan(rest, &kilobytes)
+	return kilobytes / 1024, err
 }
 
 // fleetEdits changes endpoints one after the other.
-func (b *bench) fleetEdits(p *plane, w *world, clients *process) error {
+func (b *bench) fleetEdits(name string, p *plane, w *world, clients *process) error {
 	var took []float64
 	for n := range b.reps(10) {
-		last, resent, err := clients.edit("next", func() { p.apply(seenByAll(w, 1+n)) })
+		last, resent, err := clients.order(fleetOrder{Assignments: 1}, func() { p.apply(seenByAll(w, 1+n)) })
 		if err != nil {
 			return err
 		}
@@ -155,20 +145,20 @@ func (b *bench) fleetEdits(p *plane, w *world, clients *process) error {
 		}
 		took = append(took, last.Seconds())
 	}
-	b.record("fleet-10k/endpoint-last", quantile(took, 1))
+	b.record(name+"endpoint-last", quantile(took, 1))
 	return nil
 }
 
 // fleetReturns lets the clients connect to a server that has just started. An edit shows when the last of them is served again.
-func (b *bench) fleetReturns(p *plane, w *world, clients *process) error {
-	took, resent, err := clients.edit(p.addr, func() { p.apply(seenByAll(w, 1+b.reps(10))) })
+func (b *bench) fleetReturns(name string, p *plane, w *world, clients *process) error {
+	took, resent, err := clients.order(fleetOrder{Connect: []string{p.addr}, Assignments: 1}, func() { p.apply(seenByAll(w, 1+b.reps(10))) })
 	if err != nil {
 		return err
 	}
-	b.record("fleet-10k/restart", took.Seconds())
-	b.record("fleet-10k/resent", float64(resent))
+	b.record(name+"restart", took.Seconds())
+	b.record(name+"resent", float64(resent))
 	memory, err := residentMemory(os.Getpid())
-	b.record("fleet-10k/memory-restart", memory/1024)
+	b.record(name+"memory-restart", memory/1024)
 	return err
 }
 
@@ -177,10 +167,23 @@ func seenByAll(w *world, generation int) edit {
 	return edit{set: []*api.Object{w.service(scopedService, generation)}}
 }
 
-// edit sends a line to the process of a fleet, applies a change, and returns how long the last client waited for it, and how many resources beside
+// fleetProxies is how many proxies a fleet has.
+func (b *bench) fleetProxies() int {
+	n := cmp.Or(b.fleet.proxies, fleetProxies)
+	if b.quick {
+		n /= 10
+	}
+	return n
+}
+
+// order sends an order to the process of a fleet, applies a change, and returns how long the last client waited for it, and how many resources beside
 // the changed one the clients were sent.
-func (p *process) edit(line string, apply func()) (took time.Duration, resent int, err error) {
-	if _, err := fmt.Fprintln(p.stdin, line); err != nil {
+func (p *process) order(o fleetOrder, apply func()) (took time.Duration, resent int, err error) {
+	line, err := json.Marshal(o)
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, err := fmt.Fprintln(p.stdin, string(line)); err != nil {
 		return 0, 0, err
 	}
 	if err := p.expect(saysReady); err != nil {

@@ -32,7 +32,7 @@ func never(bar float64, key, unit string, istiod float64) figure {
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
 // beyond the changed ones.
 func figures() []figure {
-	return slices.Concat(ruleFigures(), serviceFigures(), hostFigures(), loopFigures(), connectFigures(), agentFigures(), registryFigures())
+	return slices.Concat(ruleFigures(), serviceFigures(), envoyFigures(), hostFigures(), fleetFigures(), loopFigures(), connectFigures(), agentFigures(), registryFigures())
 }
 
 // ruleFigures are the figures of changes of endpoints and routing rules on their way to settled streams.
@@ -73,8 +73,7 @@ func ruleFigures() []figure {
 	}
 }
 
-// serviceFigures are the figures of added and removed services, of changes of Sidecars, of changes of nothing, and of changes on
-// their way to real Envoys.
+// serviceFigures are the figures of added and removed services, of changes of Sidecars, and of changes of nothing.
 func serviceFigures() []figure {
 	return []figure{
 		watched("service-add-1k/cells", "cells", 0),
@@ -110,11 +109,30 @@ func serviceFigures() []figure {
 
 		never(0, "noop-1k/cells", "cells", 0),
 		never(0, "noop-1k/bytes", "B", 257e6),
+	}
+}
 
+// envoyFigures are the figures of changes on their way to real Envoys.
+func envoyFigures() []figure {
+	return []figure{
 		atMost(1, "three-envoys/ready", "s", 0),
 		watched("three-envoys/p50", "ms", 0),
 		atMost(50, "three-envoys/p99", "ms", 0),
 		watched("three-envoys/max", "ms", 0),
+
+		watched("edit-envoy-1k/vhds-p50", "ms", 0),
+		watched("edit-envoy-1k/vhds-p99", "ms", 0),
+		watched("edit-envoy-1k/whole-p50", "ms", 0),
+		watched("edit-envoy-1k/whole-p99", "ms", 0),
+		atMost(1, "edit-envoy-1k/ratio", "times", 0),
+		atMost(50, "edit-envoy-1k/vhds-main", "% of a core", 0),
+		watched("edit-envoy-1k/whole-main", "% of a core", 0),
+		never(0, "edits-10k/vhds-failed", "requests", 0),
+		never(0, "edits-10k/demand-failed", "requests", 0),
+		never(0, "edits-10k/whole-failed", "requests", 0),
+		watched("edits-10k/vhds-requests", "requests", 0),
+		watched("edits-10k/demand-requests", "requests", 0),
+		watched("edits-10k/whole-requests", "requests", 0),
 
 		watched("demand-10k/all-idle", "MB", 0),
 		watched("demand-10k/all-used", "MB", 0),
@@ -125,7 +143,7 @@ func serviceFigures() []figure {
 	}
 }
 
-// hostFigures are the figures of clients that get virtual hosts as resources of their own, and of the largest fleet.
+// hostFigures are the figures of clients that get virtual hosts as resources of their own.
 func hostFigures() []figure {
 	return []figure{
 		atMost(20, "virtualhost-1k/cpu", "CPU-ms", 2080),
@@ -162,6 +180,14 @@ func hostFigures() []figure {
 		watched("gateway-plain-1k/host-cpu", "CPU-ms", 0),
 		watched("gateway-plain-1k/host-bytes", "KB per replica", 0),
 		watched("gateway-plain-1k/host-last-p50", "ms", 0),
+		atMost(1, "virtualhost-reconnect-1k/cpu", "CPU-s", 14),
+		atMost(5, "virtualhost-reconnect-1k/bytes", "% of cold", 100),
+	}
+}
+
+// fleetFigures are the figures of the largest fleets.
+func fleetFigures() []figure {
+	return []figure{
 		watched("fleet-10k/cold", "s", 0),
 		watched("fleet-10k/memory-cold", "GB", 0),
 		atMost(1, "fleet-10k/endpoint-last", "s", 0),
@@ -170,8 +196,25 @@ func hostFigures() []figure {
 		atMost(60, "fleet-10k/restart", "s", 0),
 		never(0, "fleet-10k/resent", "resources", 0),
 		watched("fleet-10k/memory-restart", "GB", 0),
-		atMost(1, "virtualhost-reconnect-1k/cpu", "CPU-s", 14),
-		atMost(5, "virtualhost-reconnect-1k/bytes", "% of cold", 100),
+		watched("fleet-10k-services/cold", "s", 0),
+		watched("fleet-10k-services/memory-cold", "GB", 0),
+		watched("fleet-10k-services/endpoint-last", "s", 0),
+		watched("fleet-10k-services/memory", "GB", 0),
+		watched("fleet-10k-services/per-connection", "KB", 0),
+		watched("fleet-10k-services/restart", "s", 0),
+		never(0, "fleet-10k-services/resent", "resources", 0),
+		watched("fleet-10k-services/memory-restart", "GB", 0),
+		watched("fleet-two/cold", "s", 0),
+		atMost(1, "fleet-two/endpoint-last", "s", 0),
+		never(0, "fleet-two/extra", "resources", 0),
+		watched("fleet-two/memory", "GB", 0),
+		watched("fleet-two/churn-last", "s", 0),
+		watched("fleet-two/churn-cores", "cores", 0),
+		watched("fleet-two/move-last", "s", 0),
+		watched("fleet-two/move-resources", "per proxy", 0),
+		watched("fleet-two/rolling", "s", 0),
+		never(0, "fleet-two/rolling-resent", "resources", 0),
+		watched("fleet-two/memory-rolling", "GB", 0),
 	}
 }
 

@@ -228,6 +228,8 @@ func (t totals) things() int {
 type round struct {
 	// need is how many resources and removals of each type a client must receive to have the change.
 	need [types]int
+	// any is set if any resource or removal will do.
+	any bool
 	// may is how many more may come.
 	may [types]int
 	// only, if not nil, reports whether a stream needs the change.
@@ -244,6 +246,9 @@ type round struct {
 func (r *round) member(s *stream) bool { return r.only == nil || r.only(s) }
 
 func (r *round) complete(got *[types]int) bool {
+	if r.any && *got == [types]int{} {
+		return false
+	}
 	for t, n := range r.need {
 		if got[t] < n {
 			return false
@@ -254,6 +259,13 @@ func (r *round) complete(got *[types]int) bool {
 
 // await runs apply and waits until every client concerned has the resources of the round. It returns the time of the last one.
 func (f *fleet) await(r *round, apply func()) (last time.Duration, err error) {
+	f.begin(r)
+	apply()
+	return f.arrived(r)
+}
+
+// begin makes a round the one that the clients count for.
+func (f *fleet) begin(r *round) {
 	if f.split { // a virtual host comes instead of its route configuration
 		r.need[resource.VirtualHost], r.need[resource.Route] = r.need[resource.Route], 0
 	}
@@ -266,7 +278,10 @@ func (f *fleet) await(r *round, apply func()) (last time.Duration, err error) {
 	r.at = make([]time.Duration, len(f.streams))
 	r.begin = time.Now()
 	f.round.Store(r)
-	apply()
+}
+
+// arrived waits until every client concerned has the resources of the round. It returns the time of the last one.
+func (f *fleet) arrived(r *round) (last time.Duration, err error) {
 	if err := f.wait(r.arrivals, "a change"); err != nil {
 		return 0, err
 	}

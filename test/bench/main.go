@@ -38,8 +38,12 @@ type options struct {
 	json     bool
 	results  string // where results are stored; empty: nowhere
 	conns    int
+	fleet    fleetFlags
 	sizes    sizes
 }
+
+// fleetFlags are the size of the fleets of the cases fleet-…; 0 means what the name of the case says.
+type fleetFlags struct{ proxies, services int }
 
 // sizes are how large meshes and fleets are. The names of the cases speak of the standard ones.
 type sizes struct {
@@ -87,6 +91,8 @@ func command(ctx context.Context, args []string, w io.Writer) error {
 	flags.StringVar(&o.profiles, "profile", "", "directory for a CPU and a heap profile of each case")
 	flags.BoolVar(&o.json, "json", false, "print JSON instead of the table")
 	flags.IntVar(&o.conns, "conns", 50, "TCP connections that the streams share")
+	flags.IntVar(&o.fleet.proxies, "fleet-proxies", 0, "proxies of the cases fleet-…, instead of 10,000")
+	flags.IntVar(&o.fleet.services, "fleet-services", 0, "services of the cases fleet-…, instead of the usual ones")
 	keep := flags.Bool("store", true, "store the results and compare with them next time")
 	if err := flags.Parse(args); err != nil {
 		return err
