@@ -38,7 +38,7 @@ func editedHost(i, port, backend int, text string) string {
 		i, port, max(backend, 9), route)
 }
 
-// editedMesh starts a control plane with hosts at one port, the first of which have files of their own.
+// editedMesh starts a control plane with hosts at one port. The first editedFiles hosts have files of their own.
 func (b *bench) editedMesh(backend int) (p programs, port int, err error) {
 	if p, err = b.programs(); err != nil {
 		return p, 0, err
@@ -199,7 +199,7 @@ func mainThread(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / hertz, nil
 }
 
-// edited10k makes 10,000 edits of hosts that a real Envoy is asked for all the time, restarts the control plane meanwhile, in order and by a crash, and lets it close
+// edited10k makes 10,000 edits of hosts that a real Envoy is asked for all the time, restarts the control plane during the edits, in order and by a crash, and lets it close
 // connections that are older than some seconds. It counts requests that fail. A third of the edits is for an Envoy with virtual hosts as resources, one for an Envoy with hosts on
 // demand, and one for an Envoy with whole route configurations.
 func edited10k(b *bench) error {

@@ -15,7 +15,7 @@ import (
 
 // fleetTask is a fleet of Envoys with virtual hosts as resources of their own, in a process of its own.
 type fleetTask struct {
-	Addrs            []string // of the servers, each of which gets an equal part of the clients
+	Addrs            []string // of the servers; each gets an equal part of the clients
 	Streams, Classes int
 }
 
