@@ -45,6 +45,24 @@ func (l *lonely) start() time.Duration {
 	return time.Since(began)
 }
 
+// crash ends the only Envoy, and waits until the agent has started another one.
+func (l *lonely) crash() {
+	l.Helper()
+	pids, err := l.EnvoyPIDs()
+	if err != nil || len(pids) != 1 {
+		l.Fatalf("Envoys %v: %v", pids, err)
+	}
+	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
+		l.Fatal(err)
+	}
+	l.await("another Envoy", func(context.Context) error {
+		if pids, err = l.EnvoyPIDs(); err == nil && len(pids) < 2 {
+			err = fmt.Errorf("there are %v", pids)
+		}
+		return err
+	})
+}
+
 // file is where the last known good configuration is.
 func (l *lonely) file() string { return filepath.Join(l.dir, l.node.Name, "last-known-good") }
 
@@ -98,19 +116,7 @@ func TestLastKnownGood(t *testing.T) {
 	for name, c := range map[string]struct{ sotw, secure bool }{"delta": {}, "whole state": {sotw: true}, "over TLS": {secure: true}} {
 		t.Run(name, func(t *testing.T) {
 			l := alone(t, c.sotw, c.secure)
-			pids, err := l.EnvoyPIDs()
-			if err != nil || len(pids) != 1 {
-				t.Fatalf("Envoys %v: %v", pids, err)
-			}
-			if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			l.await("another Envoy", func(context.Context) error {
-				if pids, err = l.EnvoyPIDs(); err == nil && len(pids) < 2 {
-					err = fmt.Errorf("there are %v", pids)
-				}
-				return err
-			})
+			l.crash()
 			l.answers()
 			l.End(syscall.SIGTERM)
 			took := l.start()

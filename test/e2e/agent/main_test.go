@@ -183,12 +183,15 @@ func (b *bed) orphans(a *testbed.Agent) {
 }
 
 // get asks the sidecar for web.
-func (b *bed) get(ctx context.Context) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+testbed.Loopback(b.port)+"/", nil)
+func (b *bed) get(ctx context.Context) (int, error) { return b.request(ctx, b.port, webHost) }
+
+// request sends a request for a host to a port of the sidecar and returns the status of the answer.
+func (b *bed) request(ctx context.Context, port int, host string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+testbed.Loopback(port)+"/", nil)
 	if err != nil {
 		return 0, err
 	}
-	req.Host = webHost
+	req.Host = host
 	resp, err := b.client.Do(req)
 	if err != nil {
 		return 0, err
