@@ -407,7 +407,7 @@ type Endpoint struct {
 // Health is whether an endpoint takes requests.
 type Health uint8
 
-// The states of endpoints.
+// The states of endpoints. Endpoints in a state before Draining may take requests of new sessions.
 const (
 	// Healthy endpoints take requests.
 	Healthy Health = iota

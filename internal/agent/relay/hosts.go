@@ -5,6 +5,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
 // Route configurations in the split form get their virtual hosts as resources of their own, which are named ROUTE/HOST. Envoy asks for virtual
@@ -15,11 +17,8 @@ import (
 // hostURL is the type of virtual hosts as resources of their own.
 const hostURL = "type.googleapis.com/envoy.config.route.v3.VirtualHost"
 
-// demandCluster is a cluster that only sidecars with hosts on demand have, and noHost the name of no virtual host.
-const (
-	demandCluster = "hosts-on-demand"
-	noHost        = "__none"
-)
+// noHost is the name of no virtual host.
+const noHost = "__none"
 
 // fieldVhds is RouteConfiguration.vhds.
 const fieldVhds = 9
@@ -109,7 +108,7 @@ func (s *session) served(typeURL string, list []*discoveryv3.Resource) (rest []*
 		return list, nil, nil
 	}
 	of := s.hostsOf()
-	demands, _ := s.store.Named(clusterURL, []string{demandCluster})
+	demands, _ := s.store.Named(clusterURL, []string{envoy.DemandCluster})
 	for _, r := range list {
 		name := r.GetName()
 		switch onDemand := len(demands) > 0 && strings.Trim(name, "0123456789") == ""; {

@@ -7,6 +7,8 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
 // headOf is a split route configuration.
@@ -105,7 +107,7 @@ func TestHostsOnDemandAlone(t *testing.T) {
 	p.control.Stop()
 	p.keepSplit()
 	p.store.Accept(routeURL, []*discoveryv3.Resource{headOf(t, "edge", "h1")}, nil)
-	p.store.Accept(clusterURL, []*discoveryv3.Resource{{Name: demandCluster, Version: "1"}}, nil)
+	p.store.Accept(clusterURL, []*discoveryv3.Resource{{Name: envoy.DemandCluster, Version: "1"}}, nil)
 	s := p.connect()
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: routeURL, ResourceNamesSubscribe: []string{"80", "81", "edge"}}))
 	for _, want := range []string{"80@h1 81@h1 removed [edge]", "80/a@1 80/b@2 removed []", " removed [81/__none]"} {

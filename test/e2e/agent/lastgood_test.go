@@ -78,6 +78,23 @@ func (l *lonely) stored() {
 	})
 }
 
+// followed moves the backend while there is no control plane, starts one, and waits until requests reach the new place.
+func (l *lonely) followed() {
+	l.Helper()
+	moved := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	l.Cleanup(moved.Close)
+	l.web(moved.Listener.Addr().(*net.TCPAddr).Port)
+	l.serve()
+	l.await("the change that was made without a control plane", func(ctx context.Context) error {
+		code, err := l.get(ctx)
+		if err == nil && code != http.StatusTeapot {
+			err = fmt.Errorf("status %d", code)
+		}
+		return err
+	})
+	l.probed("ready\n")
+}
+
 // probed waits until a readiness probe is answered with a text.
 func (l *lonely) probed(text string) {
 	l.Helper()
@@ -125,18 +142,7 @@ func TestLastKnownGood(t *testing.T) {
 			if page, err := l.Status(t.Context(), "/metrics"); err != nil || strings.Contains(page, "pilot_agent_control_plane_unreachable_since_seconds 0\n") {
 				t.Errorf("the metrics do not say since when there is no control plane: %v", err)
 			}
-			moved := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
-			t.Cleanup(moved.Close)
-			l.web(moved.Listener.Addr().(*net.TCPAddr).Port)
-			l.serve()
-			l.await("the change that was made meanwhile", func(ctx context.Context) error {
-				code, err := l.get(ctx)
-				if err == nil && code != http.StatusTeapot {
-					err = fmt.Errorf("status %d", code)
-				}
-				return err
-			})
-			l.probed("ready\n")
+			l.followed()
 			if _, out := l.pilotctl("proxy-status"); !strings.Contains(out, "app.shop was stale from ") {
 				t.Errorf("proxy-status does not say that the proxy was stale:\n%s", out)
 			}
