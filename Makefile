@@ -24,11 +24,16 @@ comma := ,
 space := $(subst ,, )
 LINT_VERSION := v2.15.0
 LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
+# Later versions of Vale need a module that the public proxy does not serve.
+VALE_VERSION := v3.15.2
+VALE := .tools/vale-$(VALE_VERSION)/vale
+# The folders and pages that Vale reads.
+PROSE = .github $(filter-out bin,$(patsubst %/,%,$(wildcard */))) $(wildcard *.md)
 # Every Go module but those without Go files of their own, and one that would compile Kubernetes' tests first, ten minutes:
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb release demo demo-registries demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb release demo demo-registries demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-code lint-prose lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -75,7 +80,7 @@ demo-registries: tools tools-registries build ## The bookstore in real registrie
 	@go -C test build -o ../bin/demo-registries ./demo/registries
 	@exec bin/demo-registries $(if $(CI),-ci) $(ARGS)
 
-demo-cluster: tools tools-cluster build ## The bookstore on a real Kubernetes, with edits by kubectl; needs root; CI=1 for a bounded run
+demo-cluster: tools tools-cluster build ## The bookstore on a real Kubernetes: install, inject, edit, upgrade, remove; needs root; CI=1 for a bounded run
 	@go -C test/cluster build -o $(CURDIR)/bin/demo-cluster ./cmd/demo
 	@exec bin/demo-cluster $(if $(CI),-ci) $(ARGS)
 
@@ -119,18 +124,32 @@ chaos: tools ## Kill and edit at random beside real Envoys for ten minutes, then
 mutate: go ## Break what everything relies on, one line at a time: some test must notice each break
 	@go -C test run ./mutate $(ARGS)
 
-lint: go $(LINT) ## Run golangci-lint over every Go module (built from source at first use, a few minutes)
+lint: lint-code lint-prose ## Run golangci-lint over every Go module, and Vale over all prose (both built from source at first use, a few minutes)
+
+lint-code: go $(LINT) # golangci-lint alone; MODULES='test packaging' for some modules
 	@failed=; for module in $(MODULES); do \
 	  echo "lint: $$module"; (cd $$module && $(CURDIR)/$(LINT) run --allow-parallel-runners ./...) || failed="$$failed $$module"; done; \
 	  if [ -n "$$failed" ]; then echo "lint: fails in:$$failed" >&2; exit 1; fi
 
-lint-built: # Whether the linter is built, for make test
-	@test -x $(LINT)
+lint-prose: $(VALE) # Vale alone, over pages, comments, help and error texts; PROSE='internal/loop doc/scale.md' for a part
+	@echo "lint: prose"
+	@$(VALE) --config=.vale.ini --no-global --output=line --glob='!**/testdata/**' $(PROSE) || { \
+	  printf "\nlint: rewrite the sentences that Vale names; its rules are in doc/style/Pilot\n" >&2; exit 1; }
 
-$(LINT):
+lint-built: # Whether golangci-lint and Vale are built, for make test
+	@test -x $(LINT) -a -x $(VALE)
+
+$(LINT): | go
 	@echo "lint: building golangci-lint $(LINT_VERSION), once"
 	@mkdir -p $(@D)
-	@GOBIN=$(CURDIR)/$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+	@GOBIN=$(CURDIR)/$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) || { $(call unbuilt,golangci-lint,make lint-prose); }
+
+$(VALE): | go
+	@echo "lint: building Vale $(VALE_VERSION), once"
+	@mkdir -p $(@D)
+	@GOBIN=$(CURDIR)/$(@D) CGO_ENABLED=1 go install github.com/errata-ai/vale/v3/cmd/vale@$(VALE_VERSION) || { $(call unbuilt,Vale,make lint-code); }
+
+unbuilt = echo "lint: $(1) was not built: its source comes through the Go module proxy, and it needs a C compiler. Check GOPROXY (go env GOPROXY), the network, and gcc (Debian: apt-get install -y gcc libc6-dev). $(2) runs the other linter alone" >&2; exit 1
 
 clean: ## Remove what make built (not what it fetched)
 	@rm -rf bin

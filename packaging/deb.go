@@ -71,7 +71,7 @@ func (o order) info() *nfpm.Info {
 	return nfpm.WithDefaults(&nfpm.Info{
 		Name: "pilot-agent", Arch: o.arch, Platform: "linux", Version: o.version, VersionSchema: "none", Section: "net", Priority: "optional",
 		Maintainer: "The authors of Pilot <pilot@example.invalid>", License: "Apache-2.0", MTime: o.date,
-		Description: "node agent of a service mesh\nIt runs an Envoy beside the workload of a virtual machine, and makes the machine a part of the mesh.",
+		Description: "agent of a service mesh\nIt runs an Envoy beside the workload of a virtual machine, and makes the machine a part of the mesh.",
 		Overridables: nfpm.Overridables{
 			Depends: []string{"adduser", "iptables | nftables"}, Recommends: []string{"ca-certificates"},
 			Provides: []string{"istio-sidecar"}, Conflicts: []string{"istio-sidecar"}, Replaces: []string{"istio-sidecar"},

@@ -1,6 +1,6 @@
 // Command packaging makes what a release consists of.
 //
-//	packaging deb      the Debian package of the node agent for virtual machines
+//	packaging deb      the Debian package of the agent for virtual machines
 //	packaging release  everything: archives, Debian packages, images, lists of their contents, and checksums
 //	packaging pin      packaging/debian/list.txt, from what Debian has today
 //

@@ -31,7 +31,7 @@ type product struct {
 var products = []product{
 	{name: "pilot", about: "The control plane of the Pilot service mesh", program: "pilot-discovery", groups: []string{debian.Base}, folders: []string{"var/lib/pilot"}},
 	{
-		name: "proxyv2", about: "The proxy of the Pilot service mesh: node agent and Envoy", program: "pilot-agent", groups: []string{debian.Base, debian.Proxy}, envoy: true,
+		name: "proxyv2", about: "The proxy of the Pilot service mesh: agent and Envoy", program: "pilot-agent", groups: []string{debian.Base, debian.Proxy}, envoy: true,
 		folders: []string{"etc/istio/proxy", "etc/certs", "var/lib/istio/data", "var/run/secrets/tokens", "var/run/secrets/workload-spiffe-uds", "var/run/secrets/credential-uds"},
 	},
 	// Charts run it as root: it makes the rules of pods, with the programs that the proxy's image has, too.

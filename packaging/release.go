@@ -41,7 +41,7 @@ func releaseCommand(ctx context.Context, args []string) error {
 	r := release{say: os.Stdout}
 	f.StringVar(&r.version, "version", "", "the version: 1.2.3, or 1.2.3-rc.1 (also alpha, beta)")
 	f.StringVar(&r.root, "root", "..", "the folder of the repository")
-	f.StringVar(&r.out, "o", "../bin/release", "the folder for the release; what is in it is removed")
+	f.StringVar(&r.out, "o", "../bin/release", "the folder for the release; its old content is removed")
 	f.StringVar(&r.push, "push", "", "a registry, HOST[:PORT][/FOLDER], to which the images are pushed")
 	f.StringVar(&r.envoyVersion, "envoy", "", "the version of the Envoys in .tools, which test/tools fetches")
 	f.StringVar(&r.debian.Dir, "debian", "../.tools/debian", "the folder for packages of Debian")

@@ -25,7 +25,7 @@ func request() *cobra.Command {
 read from the standard input.
 
 With --debug-port=15004 it asks the agent for a debug page of the control plane, which the agent fetches as the workload: of proxies in its
-own namespace, or of all if it runs in that of the control plane. GET /debug/list lists the pages.
+own namespace, or of all if it runs in the namespace of the control plane. GET /debug/list lists the pages.
 
 Exit codes: 0 the answer is 200; 1 it answered something else, or not at all; 2 the command line is invalid.`,
 		Example: `  pilot-agent request GET 'stats?filter=upstream_rq'

@@ -29,7 +29,7 @@ const exitNotCaptured = 126
 const captureHelp = `istio-iptables makes connections of the present network namespace go through its proxy.
 
 Inbound connections to the ports -b go to the proxy's port -z; outbound connections to the ranges -i and the ports -q go to its port
--p. The proxy's own connections (-u, -g) are left alone, but for those to its own workload. "*" means all. Each flag can also be
+-p. The proxy's own connections (-u, -g) are left alone, except connections to its own workload. "*" means all. Each flag can also be
 given as a variable: its name in capitals with underscores, such as ISTIO_INBOUND_PORTS. A flag wins over a variable. More variables:
 
   ISTIO_OUTBOUND_OWNER_GROUPS          groups whose outbound connections are captured (default "*")
@@ -37,7 +37,7 @@ given as a variable: its name in capitals with underscores, such as ISTIO_INBOUN
   ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR    loopback addresses that the proxy uses to call the application (default 127.0.0.1/32)
   ENVOY_USER                           name of the proxy's user (default istio-proxy, or the ID 1337 if there is none)
 
-The rules are written by iptables (nft or legacy: that which is in use) or, with --native-nftables, by nft. Rules of others stay as
+The rules are written by iptables (nft or legacy, whichever is in use) or, with --native-nftables, by nft. Rules of others stay as
 they are. Each table changes at once. To repeat a capture changes nothing. If iptables has the rules of another capture, the
 command fails, unless --reconcile lets it replace them. A failure leaves everything as it was.
 
@@ -49,7 +49,7 @@ func captureTraffic() *cobra.Command {
 		Use:   captureName,
 		Short: "Make connections go through the proxy",
 		Long:  captureHelp,
-		Example: `  # all connections, but for inbound ones to the proxy's own ports
+		Example: `  # all connections except inbound ones to the proxy's own ports
   pilot-agent istio-iptables -i '*' -b '*' -d 15090,15021,15020
 
   # outbound connections to two ranges, and DNS

@@ -25,8 +25,8 @@ const proxyHelp = `proxy runs one Envoy until it receives a signal to stop: besi
 It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
 ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a remark for each setting that has no effect, such as a flag that it does not have.
 
-On a machine of a cloud (CLOUD_PLATFORM is aws, gcp or azure; what the firmware says outside Kubernetes; none to ask nobody) the agent asks the
-cloud for the region and zone, which are those of the proxy unless the label istio-locality says otherwise.
+On a machine of a cloud (CLOUD_PLATFORM is aws, gcp or azure; what the firmware says outside Kubernetes; none to ask no cloud) the agent asks the
+cloud for the region and zone of the proxy, unless the label istio-locality names them.
 
 Envoy's bootstrap follows from ProxyConfig and the annotations of the pod: where spans, statistics and access logs are sent (tracing,
 statsdUdpAddress, envoyMetricsService, envoyAccessLogService), which statistics are kept (proxyStatsMatcher), runtime values, ports. Metrics
@@ -34,8 +34,8 @@ are compressed (statsCompression); ENVOY_SECURE_METRICS_PORT and ENVOY_SECURE_ME
 of the mesh, and ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL=true lets probes come through load balancers. In a container with a memory
 limit Envoy gives free memory back when its heap comes near it, and refuses requests rather than being killed. ISTIO_BOOTSTRAP_OVERRIDE names a YAML file
 that is merged over the bootstrap. ISTIO_BOOTSTRAP (or --templateFile, customConfigFile, proxyBootstrapTemplatePath) names a template
-that replaces it: Go's text/template, whose result is YAML or JSON. {{toJSON .bootstrap}} is the bootstrap that is used without it, as a tree;
-the names of Istio's templates exist, too (nodeID, cluster, meta_json_str, config, localhost, wildcard, ...).
+that replaces it, in the language of Go's text/template without methods; the result is YAML or JSON. {{toJSON .bootstrap}} is the bootstrap
+that is used without it, as a tree; the names of Istio's templates exist, too (nodeID, cluster, meta_json_str, config, localhost, wildcard, ...).
 BOOTSTRAP_XDS_AGENT=true merges what EnvoyFilters add to the bootstrap (applyTo: BOOTSTRAP): the agent asks the control plane before it starts Envoy,
 for 10 s at most.
 
@@ -49,9 +49,9 @@ gets a certificate for the workload from the control plane's certificate authori
 folder: root-cert.pem there has the roots of the authority, and trust-bundle.pem all roots that Envoy trusts. Then the agent has its certificate again after a reboot, when its token may have expired; PROV_CERT names the folder of a
 certificate that is shown before there is another one, usually the same folder. Keys are of ECDSA (ECC_CURVE), or RSA with WORKLOAD_RSA_KEY_SIZE. CA_CRL names a file with the certificates that the
 authority has revoked (./var/run/secrets/istio/crl/ca-crl.pem). COMPLIANCE_POLICY (fips-140-2 or pqc) restricts the TLS of
-the agent; that of Envoy is restricted by the same variable of the control plane.
+the agent; the same variable of the control plane restricts the TLS of Envoy.
 
-It serves certificates and roots to Envoy: those of the workload, from the authority or mounted in ./etc/certs or
+It serves certificates and roots to Envoy: the workload's own, from the authority or mounted in ./etc/certs or
 ./var/run/secrets/workload-spiffe-credentials; files that a DestinationRule refers to; and the roots of the system. It watches
 the files, and /debug/secretz of the status server shows the state of each secret. The socket of the SDS server is
 ./var/run/secrets/workload-spiffe-uds/socket, or in --configPath if that is not the default. To use another SDS server
@@ -75,28 +75,28 @@ describes it ({"port":"8080","path":"/metrics"}, or several targets). A target t
 pilot_agent_scrape_target_up is 0. With METRICS_LOCALHOST_ACCESS_ONLY=true, this page and Envoy's listener for scrapes are for loopback only.
 
 It fetches the modules of Wasm filters that the control plane sends as extensions (ECDS), from registries of images (oci://) and web servers,
-and gives Envoy files in the folder wasm of --configPath, where they stay for restarts. A module that nobody has needed for WASM_MODULE_EXPIRY
+and gives Envoy files in the folder wasm of --configPath, where they stay for restarts. A module that no filter has needed for WASM_MODULE_EXPIRY
 (24h) goes; that is looked at every WASM_PURGE_INTERVAL (1h). A server may be silent for WASM_HTTP_REQUEST_TIMEOUT (15s), and is asked
 WASM_HTTP_REQUEST_MAX_RETRIES (5) more times. WASM_INSECURE_REGISTRIES (localhost:5000,registry.local) names servers that need no TLS
-and no valid certificate, and that may be on this host; * stands for all. Loopback and link-local addresses and those of metadata
-services are not connected to otherwise, nor are those in BLOCKED_CIDRS_IN_WASM_FETCH (10.1.0.0/16,...).
+and no valid certificate, and that may be on this host; * means all. Loopback and link-local addresses and addresses of metadata
+services are not connected to otherwise, nor are addresses in BLOCKED_CIDRS_IN_WASM_FETCH (10.1.0.0/16,...).
 
-Envoy trusts the roots in caCertificatesPem beside those of the authority or in the file. With PROXY_CONFIG_XDS_AGENT=true it also trusts what the control
+Envoy trusts the roots in caCertificatesPem, and the roots of the authority or in the file. With PROXY_CONFIG_XDS_AGENT=true it also trusts what the control
 plane adds, if that serves trust bundles to agents as Istio's does.
 
 With --stsPort and STS_TOKEN_ENDPOINT it exchanges tokens for programs of the workload (RFC 8693): POST /token on loopback is passed on
-to that URL, for which the roots in STS_ROOT_CA vouch (or those of the system).
+to that URL, whose certificate is verified with the roots in STS_ROOT_CA (or the roots of the system).
 
 At port 15004 on loopback (PROXY_XDS_DEBUG_VIA_AGENT_PORT; none with PROXY_XDS_DEBUG_VIA_AGENT=false) it serves the debug pages of the
 control plane: GET /debug/syncz, or pilotctl with --address=http://127.0.0.1:15004. It asks as the workload, which may read of proxies in its own
-namespace, or of all if it runs in that of the control plane.
+namespace, or of all if it runs in the namespace of the control plane.
 
 With --hotRestart it reads its settings again when the mesh settings, the annotation proxy.istio.io/config, the file that
 ISTIO_BOOTSTRAP_OVERRIDE names, the template, or a file that the bootstrap names has changed, on SIGHUP, and at POST /restart of the status server, which
 restarts in any case. If another bootstrap follows, another Envoy takes the listeners over, and the old one has parentShutdownDuration to
 complete its requests. That needs memory for two Envoys and /dev/shm. Without --hotRestart, changes take effect when the agent is started
 again. A bootstrap with which Envoy fails three times in a row gives way to the last good one; /healthz/ready and
-pilot_agent_bootstrap_refused tell.
+pilot_agent_bootstrap_refused report it.
 
 SIGTERM and SIGINT drain the proxy: clients are asked to use other endpoints, and running requests have
 terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open). Then
@@ -106,7 +106,7 @@ Exit codes: 0 Envoy stopped as requested; 1 it crashed too often, was stopped im
 command line, environment or ProxyConfig is invalid.`
 
 // proxyExamples are the examples of the proxy command.
-const proxyExamples = `  # a sidecar without traffic interception, for a control plane on this host
+const proxyExamples = `  # a sidecar without capture of traffic, for a control plane on this host
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
 

@@ -34,13 +34,13 @@ its selector and namespace name. Environment variables change that:
   PILOT_REFUSED_POLICIES                         ignore: a refused policy without a good version has no effect (deny)
   PILOT_POLICY_REMOVAL_DELAY                     how long a file must be unchanged before a policy that is no longer in it is withdrawn (5s)
 
-It fetches the keys with which proxies verify tokens (jwksUri of RequestAuthentications, or what their issuers tell), never from loopback,
+It fetches the keys with which proxies verify tokens (jwksUri of RequestAuthentications, or the addresses that their issuers publish), never from loopback,
 link-local and metadata addresses. Environment variables of Istio change that:
   DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES         namespaces, besides its own, whose workloads may read all debug pages through
                                                  their agents, separated by commas; others read of their own namespace's proxies
   ENABLE_XDS_API_GENERATOR_AUTH                  false: other control planes may read configuration (MCP) without showing who they are
   BLOCKED_CIDRS_IN_JWKS_URIS                     more ranges of addresses not to fetch from, separated by commas
-  PILOT_JWT_PUB_KEY_REFRESH_INTERVAL             how often keys are fetched anew (20m)
+  PILOT_JWT_PUB_KEY_REFRESH_INTERVAL             how often keys are fetched again (20m)
   PILOT_JWT_ENABLE_REMOTE_JWKS                   hybrid: proxies fetch keys from services that they see; envoy: only proxies do
   JWKS_RESOLVER_INSECURE_SKIP_VERIFY             true: accept any certificate of a key server
 
@@ -50,15 +50,15 @@ Environment variables of Istio change that:
   ROOT_CA_DIR                                    folder of an authority to plug in: ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem,
                                                  ca-crl.pem (./etc/cacerts); on Kubernetes also the Secret cacerts
   EXTERNAL_CA                                    ISTIOD_RA_KUBERNETES_API: signers of Kubernetes sign them (manifests/signer.yaml)
-  K8S_SIGNER, CERT_SIGNER_DOMAIN                 the signer for all, and the domain of those that proxies may wish (CERT_SIGNER)
+  K8S_SIGNER, CERT_SIGNER_DOMAIN                 the signer for all, and the domain of the signers that proxies may wish (CERT_SIGNER)
   DEFAULT_WORKLOAD_CERT_TTL, MAX_WORKLOAD_CERT_TTL
                                                  how long certificates are valid that ask for no time, and at most
   CITADEL_SELF_SIGNED_CA_CERT_TTL                how long a root of its own is valid
-  TOKEN_AUDIENCES                                audiences of which a token must have one (istio-ca)
+  TOKEN_AUDIENCES                                audiences; a token must have one of them (istio-ca)
   JWT_RULE                                       an OIDC issuer whose tokens are accepted, as JSON
   CA_TRUSTED_NODE_ACCOUNTS                       NAMESPACE/ACCOUNT of agents of nodes, which get the certificates of pods of their node
   ISTIOD_CUSTOM_HOST                             more names by which callers know the control plane
-  COMPLIANCE_POLICY                              fips-140-2 or pqc: restrict all TLS, that of proxies, too
+  COMPLIANCE_POLICY                              fips-140-2 or pqc: restrict all TLS, also between proxies
 
 For a cluster it serves the webhooks that inject proxies and check objects (--httpsAddr; doc/injection.md). Environment variables of Istio:
   INJECT_ENABLED                                 false: serve no webhooks
@@ -69,7 +69,7 @@ For a cluster it serves the webhooks that inject proxies and check objects (--ht
 
 Environment variables: POD_NAMESPACE, CLUSTER_ID and REVISION are the defaults of --namespace and --clusterID; REVISION is the revision of the control plane.
 POD_NAME names this replica in WorkloadEntries, and when replicas elect the one that writes statuses and addresses to the cluster, which ENABLE_LEADER_ELECTION=false turns
-off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under that of the ConfigMap istio.
+off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under the one in the ConfigMap istio.
 
 It becomes ready (/ready) once all configuration has been read and proxies can connect.`
 

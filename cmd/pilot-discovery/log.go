@@ -32,7 +32,7 @@ func logParts() []logging.Part {
 	return []logging.Part{
 		{Name: logConfig, Logs: "commits, problems, and files of configuration", Scopes: []string{"model", "validation", "analysis", "file", "processing", "status"}},
 		{Name: logProxies, Logs: "proxies that come, go and reject something, and the names they ask for", Scopes: []string{"ads", "xds", "delta", "grpcgen", "wle"}},
-		{Name: logKube, Logs: "Kubernetes clusters: what is read and written there", Scopes: []string{"kube", "klog", "krt", "controllers", "secretcontroller", "configmapcontroller", "ingress"}},
+		{Name: logKube, Logs: "Kubernetes clusters: reads and writes", Scopes: []string{"kube", "klog", "krt", "controllers", "secretcontroller", "configmapcontroller", "ingress"}},
 		{Name: logCA, Logs: "the certificate authority, and who calls", Scopes: []string{"serverca", "pkica", "rootcertrotator", "trustBundle", "spiffe", "security", "authn", "credentials", "cacrl"}},
 		{Name: logKeys, Logs: "key sets of issuers of tokens, and permissions to read Secrets", Scopes: []string{"retry"}},
 		{Name: logRegistries, Logs: "registries of services outside Kubernetes: their states", Scopes: []string{"consul", "mcp"}},
@@ -88,7 +88,7 @@ func logNews(log *slog.Logger, n admin.News) {
 	}
 	for i, p := range n.Mended {
 		if i == loggedProblems {
-			log.Info("more problems are mended; /debug/problemz lists those that are left", "more", len(n.Mended)-i)
+			log.Info("more problems are mended; /debug/problemz lists the remaining ones", "more", len(n.Mended)-i)
 			break
 		}
 		log.Info("problem mended", append([]any{"revision", n.Revision, "after", time.Since(p.Since).Round(time.Millisecond).String(), "code", string(p.Code)}, describe(p)...)...)

@@ -124,7 +124,7 @@ func TestReadsAnother(t *testing.T) {
 	t.Setenv("ENABLE_XDS_API_GENERATOR_AUTH", "false")
 	services := filepath.Join(t.TempDir(), "registries.yaml")
 	put(t, services, "registries: [{type: memory, name: legacy, services: [{host: db.legacy, ports: [{number: 5432, protocol: tcp}], endpoints: [{address: 192.0.2.5}]}]}]")
-	plain := filepath.Join(t.TempDir(), "mesh") // the mesh configuration is not served, and is the same for both but for the source
+	plain := filepath.Join(t.TempDir(), "mesh") // the mesh configuration is not served, and is the same for both except for the source
 	put(t, plain, "rootNamespace: istio-system")
 	first := start(t, "--meshConfig="+plain, "--registriesConfig="+services, "--stateDir="+t.TempDir())
 	first.write("mesh.yaml", meshOfFirst)
@@ -178,7 +178,7 @@ func TestReadsAnother(t *testing.T) {
 	}
 }
 
-// differences are the names of the resources that differ. Those of the service of a registry do, because its ServiceEntry has another name.
+// differences are the names of the resources that differ. The resources of the service of a registry do, because its ServiceEntry has another name.
 func differences(a, b served) (names []string) {
 	for _, list := range []served{a, b} {
 		for name := range list {

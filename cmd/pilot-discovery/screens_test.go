@@ -32,7 +32,7 @@ func TestScreens(t *testing.T) {
 	c.ready()
 	c.write("web.yaml", misspelt)
 	const found = `"line":10,"column":9,"field":"spec.http[0].route[0].destination.host","level":"error","reason":` +
-		`"there is no service \"revews.shop.svc.cluster.local\": what is sent there fails; did you mean reviews.shop.svc.cluster.local?","code":"route-no-host"`
+		`"there is no service \"revews.shop.svc.cluster.local\": traffic to it fails; did you mean reviews.shop.svc.cluster.local?","code":"route-no-host"`
 	c.until("/debug/problemz", func(_ int, body string) bool { return strings.Contains(body, found) })
 	c.write("web.yaml", "\n\n"+misspelt) // the object moves, and nothing else changes
 	c.until("/debug/problemz", func(_ int, body string) bool { return strings.Contains(body, strings.Replace(found, "10", "12", 1)) })

@@ -54,18 +54,24 @@ const pluggedSecret = "cacerts"
 type trust struct {
 	domains atomic.Pointer[[]string]
 	roots   atomic.Pointer[ca.Trusted]
-	// message is the mesh configuration that roots were made of. It belongs to the goroutine that commits.
+	// message is the mesh configuration that roots were made of, and bundles are the roots of the SPIFFE bundles that it names. They belong to
+	// the goroutine that commits.
 	message *meshconfig.MeshConfig
+	bundles []string
 	log     *slog.Logger
 }
 
-// setRoots takes the roots of the mesh configuration.
-func (t *trust) setRoots(m *meshconfig.MeshConfig) {
-	if m == t.message && t.roots.Load() != nil {
+// setRoots takes the roots of the mesh configuration. bundle returns the roots of the SPIFFE bundle at an address.
+func (t *trust) setRoots(m *meshconfig.MeshConfig, bundle func(from string) string) {
+	var bundles []string
+	for _, data := range m.GetCaCertificates() {
+		bundles = append(bundles, bundle(data.GetSpiffeBundleUrl()))
+	}
+	if m == t.message && slices.Equal(bundles, t.bundles) && t.roots.Load() != nil {
 		return
 	}
-	t.message = m
-	roots, errs := ca.NewTrusted(m.GetCaCertificates())
+	t.message, t.bundles = m, bundles
+	roots, errs := ca.NewTrusted(m.GetCaCertificates(), bundle)
 	for _, err := range errs {
 		t.log.Warn("roots are left out", "error", err)
 	}
@@ -106,7 +112,7 @@ type secure struct {
 func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, log *slog.Logger) (*secure, error) {
 	x := &secure{settings: s, trust: &trust{log: log}, door: &admission.Door{Log: log, Pace: &admission.Pace{}}}
 	x.trust.set([]string{"cluster.local"})
-	x.trust.setRoots(nil)
+	x.trust.setRoots(nil, nil)
 	store, err := rootStore(s, access)
 	if err != nil {
 		return nil, err
@@ -254,7 +260,7 @@ func (x *secure) server(xds *server.Server, settings *tls.Config) *grpc.Server {
 
 // refuse reports that a proxy claims another identity than its own.
 func (x *secure) refuse(ctx context.Context, reason error) {
-	x.door.Refuse(ctx, "a proxy is refused, because it claims to be somebody else", reason)
+	x.door.Refuse(ctx, "a proxy is refused, because it claims another identity", reason)
 }
 
 // roots returns a function that writes the roots of the mesh into the namespaces of the cluster.

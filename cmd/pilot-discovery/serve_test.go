@@ -286,3 +286,24 @@ func TestBadNode(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, c.said())
 	}
 }
+
+// TestRefusedSettings: while settings are refused that are not known yet, the control plane is not ready and says which setting is wrong. When they are
+// mended it is ready.
+func TestRefusedSettings(t *testing.T) {
+	for flag, of := range map[string]struct{ bad, good, reason string }{
+		"meshConfig":     {"accessLogFile: [1]", "accessLogFile: /dev/null", ":1: error: MeshConfig: accessLogFile: must be a string, not a list"},
+		"networksConfig": {"networks: {n: {endpoints: [{fromRegistry: c}], gateways: [{address: 1.2.3.4}]}}", "networks: {}", ":1: error: MeshNetworks: networks[n].gateways[0].port: a port is a number from 1 to 65535, not 0"},
+	} {
+		t.Run(flag, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "settings.yaml")
+			put(t, file, of.bad)
+			c := start(t, "--"+flag+"="+file)
+			c.until("/ready", func(code int, body string) bool {
+				return code == http.StatusServiceUnavailable && strings.Contains(body, " has not been read: "+file+of.reason)
+			})
+			put(t, file, of.good)
+			c.ready()
+			c.stop()
+		})
+	}
+}

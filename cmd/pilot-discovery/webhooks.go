@@ -176,7 +176,7 @@ func (w *webhooks) add(g *run.Group, running *loop.Loop) {
 		return run.HTTP("webhooks", tls.NewListener(l, w.tls()), server.Handler(), drain, w.log).Run(ctx)
 	}})
 	// Every replica keeps the roots, because the elected replica may belong to another revision, which has other webhooks. All replicas have
-	// the same roots, and write only if the object lacks them.
+	// the same roots, and write only if the object does not have them.
 	g.Add(run.Actor{Name: "roots of the webhooks", Run: func(ctx context.Context) error {
 		select {
 		case <-w.secure.keeper.Ready():

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -25,10 +26,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/controller/cluster"
 	"github.com/pilotmesh/pilot/internal/controller/entries"
 	"github.com/pilotmesh/pilot/internal/controller/ingress"
-	"github.com/pilotmesh/pilot/internal/controller/keys"
-	"github.com/pilotmesh/pilot/internal/controller/names"
-	"github.com/pilotmesh/pilot/internal/controller/permission"
 	"github.com/pilotmesh/pilot/internal/controller/status"
+	"github.com/pilotmesh/pilot/internal/controller/untaint"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -56,8 +55,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	visits, pagesLog := arrivals.New(logging.For(log, logProxies)), logging.For(log, logPages)
-	policies := &kept.Book{}
+	visits, policies, pagesLog := arrivals.New(logging.For(log, logProxies)), &kept.Book{}, logging.For(log, logPages)
 	sources, share, statuses, err := allSources(s, access, policies, log)
 	if err != nil {
 		return nil, err
@@ -66,7 +64,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	// Metrics, log and pages.
 	build, pages := run.ReadBuild(), (*admin.Pages)(nil)
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(fieldsIn(sources)), new(admin.Readiness)
-	committed, changed, asked, named := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1) // each has one receiver
+	committed, changed, asked, named, trusted := newSignal(), newSignal(), newSignal(), newSignal(), newSignal() // each has one receiver
 	logStart(log, s, build)
 	secure, err := newSecure(s, access, metrics, logging.For(log, logCA))
 	if err != nil {
@@ -77,7 +75,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		commits.Observe(c)
 		visits.Committed(uint64(c.Revision))
 		logCommit(logging.For(log, logConfig), c)
-		notify(committed, changed, asked, named)
+		notify(committed, changed, asked, named, trusted)
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -102,8 +100,9 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err := addPermissions(g, s, access, sources, running, asked, logging.For(log, logKeys)); err != nil {
 		return nil, err
 	}
-	g.Add(run.Actor{Name: "first commit", Ready: running.Synced(), Run: wait})
-	g.Add(run.Actor{Name: "streams", Run: xds.Run})
+	if err := addFirstCommit(g, s, access, running, trusted, logging.For(log, logCA)); err != nil {
+		return nil, err
+	}
 	serving := ready.Missing("proxies cannot connect yet")
 	if err := addServers(g, s, access, running, xds, secure, policies, logging.For(log, logKube)); err != nil {
 		return nil, err
@@ -120,6 +119,9 @@ func addJournal(g *run.Group, board *admin.Board, running *loop.Loop, committed 
 	g.Add(run.Actor{Name: "visits", Run: visits.Run})
 }
 
+// newSignal is a channel that keeps one signal.
+func newSignal() chan struct{} { return make(chan struct{}, 1) }
+
 // notify signals a commit to receivers. A receiver that has not taken the previous signal yet will find both commits.
 func notify(receivers ...chan<- struct{}) {
 	for _, to := range receivers {
@@ -128,53 +130,6 @@ func notify(receivers ...chan<- struct{}) {
 		default:
 		}
 	}
-}
-
-// addLookups adds the actors that get what the configuration names outside of the mesh. The channels deliver after commits.
-func addLookups(g *run.Group, s *config.Settings, running *loop.Loop, changed, named <-chan struct{}, log *slog.Logger) {
-	addKeyFetcher(g, s, running, changed, logging.For(log, logKeys))
-	addResolver(g, s, running, named, logging.For(log, logConfig))
-}
-
-// addKeyFetcher adds the actor that fetches the keys of issuers of tokens. Without a cluster, local addresses are allowed, because the
-// author of the files owns the host. changed delivers after commits.
-func addKeyFetcher(g *run.Group, s *config.Settings, running *loop.Loop, changed <-chan struct{}, log *slog.Logger) {
-	client := keys.NewClient(keys.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers})
-	fetcher := &keys.Fetcher{Mesh: running, Changed: changed, Sink: running, Client: client, Refresh: s.KeyRefresh, Log: log}
-	g.Add(run.Actor{Name: "key sets", Run: func(ctx context.Context) error {
-		fetcher.Run(ctx)
-		return nil
-	}})
-}
-
-// addResolver adds the actor that looks up the host names of gateways into networks. named delivers after commits.
-func addResolver(g *run.Group, s *config.Settings, running *loop.Loop, named <-chan struct{}, log *slog.Logger) {
-	client := &names.Client{Servers: names.HostServers, Loopback: !s.Kubernetes()}
-	resolver := &names.Resolver{Mesh: running, Changed: named, Sink: running, Client: client, Log: log}
-	g.Add(run.Actor{Name: names.Name, Run: func(ctx context.Context) error {
-		resolver.Run(ctx)
-		return nil
-	}})
-}
-
-// addPermissions adds the actor that finds out which accounts may read the Secrets of the cluster, and has them read. asked delivers after commits.
-func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sources []source.Source, running *loop.Loop, asked <-chan struct{}, log *slog.Logger) error {
-	for _, one := range sources {
-		local, ok := one.(*kube.Source)
-		if !ok {
-			continue
-		}
-		reviewer, err := cluster.NewAccesses(access)
-		if err != nil {
-			return err
-		}
-		keeper := &permission.Keeper{Mesh: running, Changed: asked, Sink: running, Reviewer: reviewer, Cluster: s.ClusterID, Want: local.WantSecrets, Log: log}
-		g.Add(run.Actor{Name: permission.Name, Run: func(ctx context.Context) error {
-			keeper.Run(ctx)
-			return nil
-		}})
-	}
-	return nil
 }
 
 // serve reports that the control plane is ready, until it stops. serving withdraws the reason why it was not. From then on garbage
@@ -188,8 +143,9 @@ func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serv
 	return nil
 }
 
-// addServers adds the servers for proxies, with and without TLS, and the actors that write to the cluster.
+// addServers adds the streams of proxies, the servers for them, with and without TLS, and the actors that write to the cluster.
 func addServers(g *run.Group, s *config.Settings, access *rest.Config, running *loop.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
+	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	if s.GRPCAddr != "" {
 		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
 	}
@@ -207,6 +163,8 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: mesh.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, KeyFetcher: s.KeyFetcher, Compliance: s.CA.Compliance, ScopeGateways: s.ScopeGateways,
+		FilterGatewayClusters: s.FilterGatewayClusters, SidecarRemoteAddress: s.SidecarRemoteAddress, ServicesBesideIngress: s.ServicesBesideIngress,
+		DualStack: s.DualStack, Unready: s.Unready,
 		QUIC: s.QUIC, StripHostPort: s.StripHostPort, HTTP10: s.HTTP10, Sessions: s.Sessions, TraceSampling: &s.TraceSampling, Variable: os.LookupEnv,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
@@ -216,7 +174,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Visits: visits, Refused: secure.refuse, OpenConfiguration: s.OpenConfiguration,
 		Observe: func(c loop.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
-			secure.trust.setRoots(tables.PresentCACertificates())
+			secure.trust.setRoots(tables.PresentCACertificates(), tables.PresentBundle)
 			secure.hooks.setConfig(tables)
 			observe(c)
 		},
@@ -259,7 +217,7 @@ func newSources(s *config.Settings, access *rest.Config, policies *kept.Book, lo
 	}
 	local, err := kube.New(kube.Options{
 		Policies: policies, IgnoreRefused: s.IgnoreRefused,
-		Remote: remotes.Tell, RemoteNamespace: s.RemoteNamespace,
+		Remote: remotes.Set, RemoteNamespace: s.RemoteNamespace,
 		Config: access, Cluster: s.ClusterID, Namespace: s.Namespace, Revision: s.Revision, Configuration: s.ConfigDir == "",
 		MeshConfigMap: s.MeshConfig == "", NetworksConfigMap: s.NetworksConfig == "", SharedMeshConfig: s.SharedMeshConfig,
 		QPS: s.KubernetesQPS, Burst: s.KubernetesBurst, Log: log,
@@ -361,6 +319,11 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 		tasks = append(tasks, registrar.Lead)
 		g.Add(run.Actor{Name: "registration", Run: func(ctx context.Context) error { registrar.Run(ctx); return nil }})
 	}
+	if s.Untaint {
+		if err := addUntaint(g, s, access, running, self, log); err != nil {
+			return err
+		}
+	}
 	work := func(ctx context.Context) {
 		var running sync.WaitGroup
 		for _, task := range tasks {
@@ -374,6 +337,26 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 			return nil
 		}
 		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: self, Log: log}, work)
+	}})
+	return nil
+}
+
+// untaintLease is the name of the lease for the work on nodes. It is not the leader's, because only some revisions may do this work.
+const untaintLease = "pilot-discovery-untaint"
+
+// addUntaint adds the actor that removes the taint of nodes with a ready agent of the CNI plugin.
+func addUntaint(g *run.Group, s *config.Settings, access *rest.Config, running *loop.Loop, self string, log *slog.Logger) error {
+	target, err := cluster.NewNodes(access)
+	if err != nil {
+		return err
+	}
+	writer := untaint.New(running, cmp.Or(s.PluginNamespace, s.Namespace), target, log)
+	g.Add(run.Actor{Name: "taints of nodes", Run: func(ctx context.Context) error {
+		if !s.LeaderElection {
+			writer.Run(ctx)
+			return nil
+		}
+		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: untaintLease, Identity: self, Log: log}, writer.Run)
 	}})
 	return nil
 }
@@ -436,7 +419,11 @@ type listing struct {
 func (l listing) Apply(b source.Batch) {
 	if b.Source == l.of {
 		for _, e := range b.Problems {
-			if p := e.Problem; p.Severity == api.Error && p.Object == (api.Key{}) {
+			switch p := e.Problem; {
+			case p.Severity != api.Error || p.Object.Name != "":
+			case p.Object.Kind != "": // settings, without which no proxy is served
+				l.why.Hindered(p.String(), e.Gone)
+			default:
 				l.why.Hindered(p.Reason, e.Gone)
 			}
 		}

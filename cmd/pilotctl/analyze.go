@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/explain/analyze"
 	"github.com/pilotmesh/pilot/internal/explain/sarif"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/filewatch"
 )
 
 // sarifForm is the output format SARIF, which code hosts show beside the files.
@@ -76,6 +77,7 @@ func analyzeCommand() *cobra.Command {
 			return err
 		}
 		a := analyze.New()
+		a.Read = filewatch.Read
 		read := func(names []string, take func(name string, data []byte)) error {
 			for _, name := range names {
 				data, err := os.ReadFile(name)

@@ -21,10 +21,10 @@ import (
 )
 
 const bugReportHelp = `bug-report writes one archive (.tar.gz) for a report of a fault: the versions of all programs, the problems, the debug pages and metrics of the
-control plane, the objects of the mesh as it has them, the configuration of some proxies (those with something wrong first), and, if a cluster is reachable,
+control plane, the objects of the mesh as it has them, the configuration of some proxies (proxies with a fault first), and, if a cluster is reachable,
 the logs of the pods of the control plane and of these proxies.
 
-Secrets are never read, and private keys, passwords and tokens in other content are replaced by [redacted]. CONTENT.txt in the archive lists what was left out and
+Secrets are never read, and private keys, passwords and tokens in other content are replaced by [redacted]. CONTENT.txt in the archive lists the parts that were left out and
 why. The archive has names of hosts, services and accounts, and addresses: read it before you send it to anybody.
 
 Progress goes to the standard error.

@@ -25,7 +25,7 @@ func canICommand() *cobra.Command {
 		Use:   "can-i --from NAMESPACE/ACCOUNT --to HOST:PORT [FILE|DIR|-]...",
 		Short: "Show whether a request is allowed, and which rule decides",
 		Long: `can-i describes a request to a service and says what the workloads behind it answer: whether the request is allowed or denied,
-and which rule of which policy decides, with file and line. It evaluates the listeners that the proxies of these workloads are
+which policy decides, and which of its rules, with file and line. It evaluates the listeners that the proxies of these workloads are
 given, in the order of Envoy: filter chains and mutual TLS, external authorizers (CUSTOM), tokens (RequestAuthentication), then
 AUDIT, DENY and ALLOW. If workloads answer differently, each answer is shown with the number of workloads.
 
@@ -40,7 +40,7 @@ a first rule without a condition is followed; faults and other settings on the c
 count as verified. What the description leaves open does not count as empty: if a rule depends on the address of a client
 or on the SNI, and it is not given, the answer is "unknown".
 
-Exit codes: 0 every workload allows it; 1 some workload denies it, or asks an external authorizer; 2 it cannot be told, or the
+Exit codes: 0 every workload allows it; 1 some workload denies it, or asks an external authorizer; 2 the answer is unknown, or the
 command line is invalid.`,
 		Example: `  pilotctl can-i --from shop/web --to reviews.shop:9080 --path /reviews/1
   pilotctl can-i --from shop/web --to reviews.shop:9080 --method POST --header x-role=admin
@@ -76,7 +76,7 @@ command line is invalid.`,
 // describe adds the flags that describe a request.
 func describe(f *pflag.FlagSet, d *why.Described) {
 	f.StringVar(&d.From, "from", "", "service account of the client, as NAMESPACE/ACCOUNT; none for a client outside the mesh")
-	f.StringVar(&d.TrustDomain, "trust-domain", "", "trust domain of the client, if it is not that of the mesh")
+	f.StringVar(&d.TrustDomain, "trust-domain", "", "trust domain of the client, if it is not the mesh's own")
 	f.StringVar(&d.Address, "from-ip", "", "IP address of the client")
 	f.StringVar(&d.To, "to", "", "host and port of the service, short or in full: reviews.shop:9080")
 	f.StringVar(&d.Method, "method", "", `method of the request (default "GET")`)
@@ -102,7 +102,7 @@ func exitFor(a *why.Access) error {
 		}
 	}
 	if unknown {
-		return run.Usage(errors.New("it cannot be told; the answer says why"))
+		return run.Usage(errors.New("the answer is unknown; its text says why"))
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ const checkHelp = `check says whether a cluster is fit for a control plane, and 
 upgrade. It changes nothing. It checks:
 
   api server      it answers, and its version
-  clock           those of this machine and of the API server are alike
+  clock           this machine and the API server have the same time
   permissions     of your account, to install
-  definitions     of Istio's kinds: all are there, with all versions
+  definitions     of Istio's kinds: all exist, with all versions
   installation    its version, and whether replicas are available
   control planes  others in the cluster, of any tool; two of one revision
   webhooks        each has endpoints and a root; two that inject the same pods
@@ -28,10 +28,10 @@ upgrade. It changes nothing. It checks:
   injection       the API server reaches the webhook: a pod of a namespace with injection, as a dry run
 
 With --from-istio it says instead what of a mesh of Istio behaves differently on Pilot, and what to change before the move: objects that are refused,
-fields, labels and variables of the control plane that are ignored, and the pages about what was decided otherwise for the kinds in use. It reads the mesh from
+fields, labels and variables of the control plane that are ignored, and the pages about decisions that differ from Istio's for the kinds in use. It reads the mesh from
 the cluster, where --namespace is the namespace of istiod, or from files (--file). It reads no Secrets.
 
-Exit codes: 0 nothing is wrong, or only warnings are there; 1 something is wrong; 2 the command line is invalid.`
+Exit codes: 0 nothing is wrong, except for warnings; 1 something is wrong; 2 the command line is invalid.`
 
 func checkCommand() *cobra.Command {
 	f, istio := &clusterFlags{}, &fromIstio{}

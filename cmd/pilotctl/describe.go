@@ -19,7 +19,7 @@ func describeCommand() *cobra.Command {
 		Aliases: []string{"desc"},
 		Short:   "Show on one screen what applies to a pod or a service",
 		Long: `describe shows the services of a pod, or a service: its ports and protocols, where requests go, the VirtualServices, DestinationRules and
-other objects that it is made of with file and line, and those that have no effect; the mode of mutual TLS and the policies about requests at a workload;
+other objects that it is made of with file and line, and the objects that have no effect; the mode of mutual TLS and the policies about requests at a workload;
 the rules of gateways that lead to it; and the problems of all these objects.
 
 A service is described as a proxy of its namespace sees it, or else any sidecar: which rules count depends on the client. pilotctl explain asks about

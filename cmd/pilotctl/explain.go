@@ -22,7 +22,7 @@ const explainHelp = `explain describes for one proxy:
 
   host      a host: which declarations, routes and policies apply and which do not, and the proxy's listener, virtual
             host, clusters and endpoints for each port of the host. It shows where requests go: the share of each
-            destination, its healthy endpoints and those without a connected proxy, how the proxy connects, and whether
+            destination, its healthy endpoints and its endpoints without a connected proxy, how the proxy connects, and whether
             policies allow GET / by the account of the proxy
   cluster   the source of one resource: its objects, their files and lines, and the revision that last changed them
   listener

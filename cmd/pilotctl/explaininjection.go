@@ -19,7 +19,7 @@ import (
 
 const explainInjectionHelp = `injection says of each workload of a file, or of a pod of a cluster, whether it gets a proxy, and which rule decides: the selectors of the
 webhook with the labels of the namespace and of the pod, the revision, the network of the host, the label sidecar.istio.io/inject, the
-selectors of the values, and the policy. It also says what is wrong with a workload that would be refused.
+selectors of the values, and the policy. It also says why a workload would be refused.
 
 FILE has workloads; - is the standard input. Without --namespaceLabels only what the workloads say themselves counts, as in pilotctl kube-inject.
 

@@ -126,10 +126,17 @@ func (m meter) follow(ctx context.Context, agents []string, once bool, show func
 	}
 }
 
-// remarks writes why a table is empty, and which agents did not answer.
+// remarks writes why a table is empty, which Envoys did not record all, and which agents did not answer.
 func remarks(w io.Writer, a flow.Answer) {
 	if len(a.Edges) == 0 {
 		fmt.Fprintf(w, "No traffic in %.1f s. If there should be some: does the mesh report metrics (defaultProviders: {metrics: [prometheus]})?\n", a.Seconds)
+	}
+	for i, one := range a.Dropped {
+		if i == 5 {
+			fmt.Fprintf(w, "%d more Envoys did not record all\n", len(a.Dropped)-i)
+			break
+		}
+		fmt.Fprintf(w, "dropped: the Envoy of %s did not record %.0f values, because it has as many series of metrics as it keeps: the figures are too low\n", one.Agent, one.Values)
 	}
 	for i, one := range a.Missing {
 		if i == 5 {

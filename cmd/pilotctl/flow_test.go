@@ -17,7 +17,8 @@ func growing(t *testing.T) string {
 	var served atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "# TYPE istio_requests_total counter\nistio_requests_total{reporter=\"source\",source_workload=\"shop\",source_workload_namespace=\"store\","+
-			"destination_workload=\"reviews\",destination_workload_namespace=\"store\",response_code=\"200\"} %d\n", served.Add(10))
+			"destination_workload=\"reviews\",destination_workload_namespace=\"store\",response_code=\"200\"} %[1]d\n"+
+			"# TYPE pilot_agent_metrics_dropped_total counter\npilot_agent_metrics_dropped_total{type=\"counter\"} %[1]d\n", served.Add(10))
 	}))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
@@ -28,6 +29,7 @@ func TestFlow(t *testing.T) {
 	agent := growing(t)
 	for _, c := range []struct{ line, want, fails string }{
 		{"top --interval 100ms AGENT", "reviews.store", ""}, {"top --edges --interval 100ms AGENT", "shop.store", ""},
+		{"top --interval 100ms AGENT", "did not record 10 values", ""},
 		{"top --interval 100ms -o json AGENT", `"requests_per_second"`, ""}, {"top --interval 100ms -n other AGENT", "No traffic", ""},
 		{"graph --interval 100ms AGENT", "└─ reviews.store", ""}, {"graph --interval 100ms -o svg AGENT", "</svg>", ""}, {"graph --interval 100ms -o dot AGENT", "digraph", ""},
 		{"top --interval 1ms AGENT", "", "write 100ms or more"}, {"graph -o png AGENT", "", "write text, dot, svg, json or yaml"},

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/ctl/console"
-	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/ingresses"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -18,7 +18,7 @@ func explainIngress() *cobra.Command {
 		Short: "Explain what gateways serve for the hosts of Ingresses",
 		Long: `ingress shows for each host that Ingresses have rules for: the gateways that serve it, their ports with the Secrets of the
 certificates, and the routes in the order in which they are tried, each with its backend and the Ingress that it comes from. Routes
-and certificates that lose to those of another Ingress are shown with the reason, and so are the Ingresses that do not count, because
+and certificates that lose to another Ingress are shown with the reason, and so are the Ingresses that do not count, because
 they are of another class.
 
 HOST is the Host header of a request. If no Ingress has rules for it, the narrowest pattern that covers it is shown, as *.example.com.
@@ -68,9 +68,9 @@ Exit codes: 0 HOST has routes, or no HOST is named; 1 it has none, or the contro
 }
 
 // askIngress asks the control plane, or evaluates files if there are any.
-func askIngress(cmd *cobra.Command, address, host string, files, meshConfigs []string, domain string) (*why.Ingresses, error) {
+func askIngress(cmd *cobra.Command, address, host string, files, meshConfigs []string, domain string) (*ingresses.Answer, error) {
 	if len(files)+len(meshConfigs) == 0 {
-		var a why.Ingresses
+		var a ingresses.Answer
 		return &a, get(cmd.Context(), address, "/debug/ingressz", url.Values{"host": {host}}, &a)
 	}
 	all, err := evaluated(cmd, files, meshConfigs)
@@ -84,7 +84,7 @@ func askIngress(cmd *cobra.Command, address, host string, files, meshConfigs []s
 func ingressHosts(ctx context.Context, address string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, console.Completing)
 	defer cancel()
-	var a why.Ingresses
+	var a ingresses.Answer
 	if get(ctx, address, "/debug/ingressz", nil, &a) != nil {
 		return nil // completion cannot show an error
 	}

@@ -17,15 +17,15 @@ import (
 )
 
 // injectHelp is the long help of the command.
-const injectHelp = `kube-inject adds the proxy to the workloads of a file and prints all documents of the file in their order. What is no workload stays as
-it is. It reads files only and never asks a cluster.
+const injectHelp = `kube-inject adds the proxy to the workloads of a file and prints all documents of the file in their order. Documents that are no workloads stay as
+they are. It reads files only and never asks a cluster.
 
 Every workload is injected that does not decline with the label sidecar.istio.io/inject=false, is not in the network of its host, and is not in
 a system namespace such as kube-system. With --namespaceLabels the command does instead what a cluster would do with the pods in such
 a namespace: the selectors of the webhook, the policy and the selectors of the values decide, and default templates, added annotations and
 ProxyConfigs count. pilotctl explain injection shows these steps.
 
-Values (--valuesFile) are the Helm values of the control plane; what they lack has the default of the chart. The control plane's variables
+Values (--valuesFile) are the Helm values of the control plane; the chart has defaults for the others. The control plane's variables
 ENABLE_NATIVE_SIDECARS, COMPLIANCE_POLICY and PLATFORM=openshift are read from the environment, the first also from pilot.env of the
 values.
 
@@ -42,8 +42,8 @@ func (f *injectFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.mesh, "meshConfigFile", "", "file with the mesh settings (MeshConfig)")
 	set.StringVar(&f.values, "valuesFile", "", "file with the Helm values of the control plane")
 	set.StringVar(&f.config, "configFile", "", "file with ProxyConfigs of the cluster")
-	set.StringVarP(&f.revision, "revision", "r", "", "revision of the control plane (default that of the values)")
-	set.StringVar(&f.namespaceLabels, "namespaceLabels", "", "labels of the namespace of the pods, NAME=VALUE,...; then the decision is that of a cluster")
+	set.StringVarP(&f.revision, "revision", "r", "", "revision of the control plane (default: the revision in the values)")
+	set.StringVar(&f.namespaceLabels, "namespaceLabels", "", "labels of the namespace of the pods, NAME=VALUE,...; then the command decides as a cluster would")
 	set.StringVar(&f.namespaceAnnotated, "namespaceAnnotations", "", "annotations of the namespace, as a JSON object")
 }
 

@@ -32,12 +32,12 @@ Exit codes: 0 all is installed, and available unless --wait=false; 1 it is not; 
 
 const upgradeHelp = `upgrade brings an installation to the version of this program, with the values that it has. Values of this call lie over them; --set NAME=null
 takes one back. A stored value that no longer exists stops the upgrade before anything is written. Proxies keep their connections to the
-replicas that remain, and reconnect from those that end.
+replicas that remain, and reconnect from replicas that end.
 ` + valuesHelp + `
 
 Exit codes: 0 all is upgraded, and available unless --wait=false; 1 it is not; 2 the command line or the values are invalid.`
 
-const uninstallHelp = `uninstall removes the objects of the installation, webhooks first, and those that the control plane has written: the roots of the mesh in all
+const uninstallHelp = `uninstall removes the objects of the installation, webhooks first, and the objects that the control plane has written: the roots of the mesh in all
 namespaces, its root with the key (Secret istio-ca-secret), its lease, the last good versions of policies, and entries of proxies. The
 definitions of Istio's kinds stay, and with them the configuration of the mesh, unless --crds is set. Objects of others stay in any case, and the
 namespace if something else is in it. Pods keep the proxies that they have until they are made again. --chart and --name name a gateway or the
@@ -85,7 +85,7 @@ type valueFlags struct {
 
 func (f *valueFlags) register(set *pflag.FlagSet) {
 	set.StringSliceVarP(&f.files, "values", "f", nil, "file with values; - is the standard input; of several files the last one counts")
-	set.StringArrayVar(&f.sets, "set", nil, "a value, NAME.NAME=VALUE; it goes before those of files")
+	set.StringArrayVar(&f.sets, "set", nil, "a value, NAME.NAME=VALUE; it goes before the values in files")
 	set.BoolVar(&f.skipCRDs, "skip-crds", false, "leave out the definitions of Istio's kinds")
 }
 

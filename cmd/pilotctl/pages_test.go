@@ -39,7 +39,7 @@ const (
 	bank = "sidecar~10.1.0.2~api-1.bank~bank.svc.cluster.local"
 )
 
-const ingresses = `
+const ingressDocument = `
 apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata: {name: shop, namespace: shop, annotations: {kubernetes.io/ingress.class: istio}}
@@ -74,7 +74,7 @@ func known(t *testing.T) http.Handler {
 		problems = omap.With(problems, omap.Put(omap.Name(p.OutputName()), p))
 	}
 	var batch source.Batch
-	for _, d := range api.Decode("ingress.yaml", []byte(ingresses)) {
+	for _, d := range api.Decode("ingress.yaml", []byte(ingressDocument)) {
 		batch.Events = append(batch.Events, source.Event{Key: d.Key, Object: d.Object})
 	}
 	graph.Commit(func(tx *store.Txn) {

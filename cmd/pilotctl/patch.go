@@ -22,7 +22,7 @@ func explainPatch() *cobra.Command {
 resources before and after as a diff. Before is with the patches of all other EnvoyFilters.
 
 Proxies are shown by their kind: proxies of one kind receive the same resources. If the EnvoyFilter applies to no connected proxy, the kinds are
-those that the configuration describes: sidecars of workloads with the labels of the EnvoyFilter, and gateways. Conditions about the version and
+taken from the configuration: sidecars of workloads with the labels of the EnvoyFilter, and gateways. Conditions about the version and
 the metadata of proxies hold for connected proxies only.
 
 It asks a running control plane, or evaluates files (--filename).

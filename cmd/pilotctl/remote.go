@@ -161,11 +161,7 @@ func (p paint) stale(one admin.Sync) string {
 
 // warming returns a line about resources that a proxy does not use yet.
 func (p paint) warming(now admin.TypeSync) string {
-	names := now.Warming
-	if now.WarmingMore {
-		names = append(slices.Clip(names), "others")
-	}
-	return fmt.Sprintf("%s: %s", p.in(yellow, "does not use yet"), strings.Join(names, ", "))
+	return fmt.Sprintf("%s: %s", p.in(yellow, "does not use yet"), now.Unused())
 }
 
 // held returns a line about a resource that is held back.
@@ -188,8 +184,8 @@ func problems() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "problems",
 		Short: "Show the problems of the configuration that a control plane serves",
-		Long: `problems shows all problems of the configuration of a running control plane: what is refused, ignored or not supported,
-with file, line and column of the field, and the revision in which the problem appeared. The text is that of analyze, and the code in
+		Long: `problems shows all problems of the configuration of a running control plane: everything refused, ignored or not supported,
+with file, line and column of the field, and the revision in which the problem appeared. The text is the same as analyze prints, and the code in
 brackets stays the same in later releases; pilotctl explain CODE says more about it.
 
 In addition to the problems that analyze finds, it shows resources that proxies have rejected or not acknowledged.

@@ -34,7 +34,7 @@ service account, and shows the certificate from then on.
 
 The token is signed with a key in the state folder of the control plane, so run this on the host and as the user of the control plane.
 The control plane makes the key when it starts. A folder without a key is refused, because no control plane would accept the token.
-Whoever has the token can be that service account until it expires: give it to the proxy's host only, in a file that only the agent
+A holder of the token can act as that service account until it expires: give it to the proxy's host only, in a file that only the agent
 can read. To make all tokens invalid, remove token-key.pem from the state folder.`,
 		Example: `  pilotctl token create --service-account shop/reviews > reviews.token
   pilot-agent proxy sidecar --discoveryAddress=control-plane.example:15012 --tokenFile=reviews.token ...`,

@@ -29,7 +29,7 @@ var errNotLive = errors.New("not live")
 // waitHelp is the long help of the command.
 const waitHelp = `wait returns when every connected proxy that needs an object has acknowledged the present version of the object, and uses it: an
 Envoy acknowledges a listener before it has the certificates and routes for it, which is called warming, and its agent reports
-that. Connections that were opened before an edit go on with the listeners of that time, and with their access policies, until Envoy has
+that. Connections that were opened before an edit continue with the listeners of that time, and with their access policies, until Envoy has
 drained them: wait names the proxies with such connections, and their number at most. --for=drained waits for their end, too, for which
 drainDuration (45s) is the limit. A proxy needs an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies
 that are behind with something else only, are not waited for, and neither are sidecars with hosts on demand whose workloads have not asked for the
@@ -38,7 +38,7 @@ host that the object is about: they get it with the first request.
 KIND is a kind of configuration that proxies are sent something for, such as VirtualService, Gateway, AuthorizationPolicy, EnvoyFilter or Service, in any case,
 singular, plural or short (vs).
 
-After kubectl apply, tell wait the generation of the object, so that it does not answer for the version before.
+After kubectl apply, give wait the generation of the object, so that it does not answer for the version before.
 
 Exit codes: 0 the object is live; 1 it is not: the time is over, the control plane refuses its latest version, or a proxy
 rejects it; 2 the command line is invalid; 3 the control plane has it, and it has no effect or only a part of it: no connected proxy needs
@@ -192,7 +192,7 @@ func writeLive(w io.Writer, now *admin.Live, g goal, timeout time.Duration) erro
 }
 
 func drainingLine(d live.Draining) string {
-	return fmt.Sprintf("%s, where connections that were opened earlier go on with the listeners of that time, and their access policies: "+
+	return fmt.Sprintf("%s, where connections that were opened earlier continue with the listeners of that time, and their access policies: "+
 		"at most %d, in %d filter chains that drain; --for=drained waits for their end, and drainDuration limits it", d.Proxy, d.Connections, d.FilterChains)
 }
 

@@ -67,7 +67,7 @@ func groupCreate() *cobra.Command {
 }
 
 const entryHelp = `configure writes the files with which a virtual machine joins the mesh into the folder -o: cluster.env, mesh.yaml, root-cert.pem,
-istio-token and hosts. They are those that istioctl writes, and go where the package pilot-agent looks for them:
+istio-token and hosts. They are the files that istioctl writes, and go where the package pilot-agent looks for them:
 
   cluster.env     /var/lib/istio/envoy/cluster.env
   mesh.yaml       /etc/istio/config/mesh
@@ -76,7 +76,7 @@ istio-token and hosts. They are those that istioctl writes, and go where the pac
   hosts           append it to /etc/hosts
 
 It reads the WorkloadGroup (--name and --namespace, or -f), the mesh configuration and the roots of the mesh from the cluster, and asks
-it for a token of the service account in the template of the group. Whoever has the token can be that service account until it
+it for a token of the service account in the template of the group. A holder of the token can act as that service account until it
 expires; the machine needs it once, for its first certificate.
 
 Outside Kubernetes, --stateDir names the state folder of the control plane, which has the key of tokens and the roots; run it on the
@@ -113,13 +113,13 @@ func entryConfigure() *cobra.Command {
 	f.StringVarP(&e.output, "output", "o", "", "folder for the files")
 	f.StringVar(&e.clusterID, "clusterID", "Kubernetes", "ID of the cluster to which the machine belongs")
 	f.Int64Var(&e.seconds, "tokenDuration", 3600, "how long the token is valid, in seconds")
-	f.StringSliceVar(&e.ingressIP, "ingressIP", nil, "addresses at which machines reach the control plane (default those of --ingressService)")
+	f.StringSliceVar(&e.ingressIP, "ingressIP", nil, "addresses at which machines reach the control plane (default: the addresses of --ingressService)")
 	f.StringVar(&e.ingressService, "ingressService", "istio-eastwestgateway", "service in the namespace of the control plane over which machines reach it")
 	f.BoolVar(&e.register, "autoregister", false, "let the control plane make a WorkloadEntry when the machine connects")
 	f.BoolVar(&e.dns, "capture-dns", true, "let the agent answer the machine's DNS queries")
-	f.StringVar(&e.internalIP, "internalIP", "", "address of the machine (default that of its first network interface)")
+	f.StringVar(&e.internalIP, "internalIP", "", "address of the machine (default: the address of its first network interface)")
 	f.StringVar(&e.externalIP, "externalIP", "", "address at which others reach the machine, if that is not one of its own")
-	f.StringVar(&e.discovery, "discoveryAddress", "", "host:port of the control plane (default that of the mesh configuration, or of its service)")
+	f.StringVar(&e.discovery, "discoveryAddress", "", "host:port of the control plane (default: from the mesh configuration, or of its service)")
 	f.StringVarP(&e.istioNamespace, "istioNamespace", "i", "istio-system", "namespace of the control plane")
 	f.StringVarP(&e.revision, "revision", "r", "", "revision of the control plane")
 	f.StringVarP(&e.kubeconfig, "kubeconfig", "c", "", "kubeconfig file (default $KUBECONFIG, or ~/.kube/config)")

@@ -54,7 +54,7 @@ func (p *Pages) answer(ctx context.Context, q server.Page) ([]byte, error) {
 	case i < 0:
 		return nil, refuse(http.StatusNotFound, "there is no page %s; /debug/list lists them", r.URL.Path)
 	case !all && !p.list[i].proxies:
-		return nil, refuse(http.StatusForbidden, "%s is for workloads in namespace %s; this one is in %s, and may read what is about proxies of its own namespace (/debug/list lists it)",
+		return nil, refuse(http.StatusForbidden, "%s is for workloads in namespace %s; this one is in %s, and may read about proxies of its own namespace (/debug/list lists it)",
 			r.URL.Path, strings.Join(p.Namespaces, ", "), q.Caller.Namespace)
 	}
 	return encode(r, p.list[i].show)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/explain/entrance"
+	"github.com/pilotmesh/pilot/internal/explain/ingresses"
 	"github.com/pilotmesh/pilot/internal/explain/patched"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/loop"
@@ -80,10 +81,10 @@ func (p *Pages) canI(r *http.Request) (any, error) {
 	return got.answer, nil
 }
 
-// ingressz returns a why.Ingresses: the content that gateways serve for the hosts of Ingresses. The form of answers has a version.
+// ingressz returns a ingresses.Answer: the content that gateways serve for the hosts of Ingresses. The form of answers has a version.
 func (p *Pages) ingressz(r *http.Request) (any, error) {
-	a, err := inspect(r, p, func(v *loop.View) *why.Ingresses {
-		return why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}.AskIngress(r.URL.Query().Get("host"))
+	a, err := inspect(r, p, func(v *loop.View) *ingresses.Answer {
+		return ingresses.Ask(why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}, r.URL.Query().Get("host"))
 	})
 	if err != nil {
 		return nil, err

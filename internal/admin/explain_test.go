@@ -111,7 +111,7 @@ spec: {address: 10.9.0.1, labels: {app: ratings}}
 `)
 	w.connect("web-1.shop")
 	w.connect("api-1.bank")
-	scope := eventually(w, "/debug/sidecarz?proxyID=api-1.bank", func(s Scope) bool { return len(s.Hosts) > 0 })
+	scope := eventually(w, "/debug/sidecarz?proxyID=api-1.bank", func(s proxyScope) bool { return len(s.Hosts) > 0 })
 	if !slices.Equal(scope.Hosts, []string{"reviews.shop.svc.cluster.local"}) || scope.Namespace != "bank" || scope.Mode != "REDIRECT" {
 		t.Errorf("got %+v", scope)
 	}
@@ -127,11 +127,11 @@ spec: {address: 10.9.0.1, labels: {app: ratings}}
 	if w.read("/debug/edsz?proxyID=api-1.bank", &assignments); len(assignments) != 1 || assignments[0].Name != "outbound|80||reviews.shop.svc.cluster.local" {
 		t.Errorf("got %+v", assignments)
 	}
-	var clients struct{ Clients []Subscriber }
+	var clients struct{ Clients []subscriber }
 	if w.read("/debug/adsz?proxyID=web-1.shop", &clients); len(clients.Clients) != 1 || !clients.Clients[0].Watches[resource.Cluster.URL()].All {
 		t.Errorf("got %+v", clients)
 	}
-	if status := eventually(w, "/debug/push_status", func(s PushStatus) bool { return s.Revision > 0 }); status.Proxies != 2 || len(status.Behind) != 2 {
+	if status := eventually(w, "/debug/push_status", func(s pushProgress) bool { return s.Revision > 0 }); status.Proxies != 2 || len(status.Behind) != 2 {
 		t.Errorf("got %+v", status)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 )
 
-// TestExportPage: the page has the services of the requested registries, or of all, with the parts that ServiceEntries lack.
+// TestExportPage: the page has the services of the requested registries, or of all, with the parts that ServiceEntries cannot express.
 func TestExportPage(t *testing.T) {
 	w := newWorld(t, shop)
 	of := func(order int, address string, health mesh.Health) *registry.Service {

@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/loop"
 )
 
-// History is one of the last commits, with the rows that it changed.
-type History struct {
+// history is one of the last commits, with the rows that it changed.
+type history struct {
 	Revision store.Revision `json:"revision"`
 	At       *time.Time     `json:"at,omitempty"` // absent if it is too long ago
 	Rows     []ChangedRow   `json:"rows"`
@@ -45,12 +45,12 @@ func (p *Pages) historyz(r *http.Request) (any, error) {
 	for _, c := range p.Commits.Last() {
 		at[c.Revision] = c.At
 	}
-	list := []History{}
+	list := []history{}
 	for _, e := range slices.Backward(entries) {
 		if wanted != 0 && e.Revision != wanted {
 			continue
 		}
-		h := History{Revision: e.Revision, Rows: changedRows(e, r.URL.Query().Get("table")), Omitted: e.Omitted}
+		h := history{Revision: e.Revision, Rows: changedRows(e, r.URL.Query().Get("table")), Omitted: e.Omitted}
 		if t, ok := at[e.Revision]; ok {
 			h.At = &t
 		}

@@ -123,6 +123,9 @@ func TestLiveWarming(t *testing.T) {
 	if one := list[0].Types["CDS"]; one.State != Warming || len(one.Warming) != 1 || one.WarmingMore || list[0].Types["LDS"].State != Unwatched {
 		t.Errorf("the status of the proxy: %+v", list[0])
 	}
+	if one := list[0].Types["CDS"]; one.Unused() != "outbound|80||reviews.shop.svc.cluster.local" {
+		t.Errorf("the status says %q", one.Unused())
+	}
 	report(cluster + "*")
 	if got := eventually(w, other, func(v Live) bool { return v.Live == 0 }); strings.Join(got.Behind[0].Warming, ";") != "CDS" {
 		t.Errorf("while unknown clusters are warming: %+v", got)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// IstioMetric maps a metric of Istio's control plane to its counterpart here.
-type IstioMetric struct {
+// istioMetric maps a metric of Istio's control plane to its counterpart here.
+type istioMetric struct {
 	// Name is the name of the metric in Istio.
 	Name string
 	// Ask is the metric to ask here; empty if there is none. It equals Name where the metric has the same name here.
@@ -15,14 +15,14 @@ type IstioMetric struct {
 	Note string
 }
 
-// IstioMetrics are the metrics of Istio's control plane that its dashboards and alerts ask for.
-func IstioMetrics() []IstioMetric {
-	same := func(name, note string) IstioMetric { return IstioMetric{name, name, note} }
-	code := func(name, of string) IstioMetric {
-		return IstioMetric{name, "pilot_problem_codes", "with the label code=\"" + of + "\": the problems name each object"}
+// istioMetrics are the metrics of Istio's control plane that its dashboards and alerts ask for.
+func istioMetrics() []istioMetric {
+	same := func(name, note string) istioMetric { return istioMetric{name, name, note} }
+	code := func(name, of string) istioMetric {
+		return istioMetric{name, "pilot_problem_codes", "with the label code=\"" + of + "\": the problems name each object"}
 	}
-	none := func(name, note string) IstioMetric { return IstioMetric{name, "", note} }
-	return append([]IstioMetric{
+	none := func(name, note string) istioMetric { return istioMetric{name, "", note} }
+	return append([]istioMetric{
 		same("istio_build", ""), same("pilot_info", ""), same("istiod_uptime_seconds", ""),
 		same("pilot_xds", "connected proxies; agents with streams of their own count, too"),
 		same("pilot_xds_pushes", "the label type is cds, eds, lds or rds, and never cds_senderr: a response that cannot be written ends the stream (pilot_xds_closed_total)"),
@@ -74,9 +74,9 @@ func IstioMetrics() []IstioMetric {
 }
 
 // otherMetrics are metrics of Istio that have another name here, or none, and that no dashboard of Istio asks for.
-func otherMetrics() []IstioMetric {
-	none := func(name, note string) IstioMetric { return IstioMetric{name, "", note} }
-	return []IstioMetric{
+func otherMetrics() []istioMetric {
+	none := func(name, note string) istioMetric { return istioMetric{name, "", note} }
+	return []istioMetric{
 		{"pilot_total_rejected_configs", "pilot_problem_codes", "with the label code=\"gateway-overruled\" for servers of Gateways, and code=\"ingress-overruled\" for Ingresses"},
 		{"pilot_envoy_filter_status", "pilot_problem_codes", "with the label code=\"patch-no-match\": the problems name each object"},
 		{"provider_lookup_cluster_failures", "pilot_problem_codes", "with the label code=\"telemetry-no-provider\": the problems name each object"},
@@ -98,11 +98,11 @@ func otherMetrics() []IstioMetric {
 	}
 }
 
-// MetricsTable returns IstioMetrics as a table in Markdown.
-func MetricsTable() string {
+// metricsTable returns istioMetrics as a table in Markdown.
+func metricsTable() string {
 	var b strings.Builder
 	b.WriteString("| Metric of Istio | Here | Remark |\n|---|---|---|\n")
-	for _, m := range IstioMetrics() {
+	for _, m := range istioMetrics() {
 		ask := "the same"
 		switch m.Ask {
 		case "":

@@ -45,7 +45,7 @@ func TestIstioMetrics(t *testing.T) {
 	m.Identity(func() *ca.Authority { return nil })
 	m.Webhooks()
 	have, seen := registered(m), map[string]bool{}
-	for _, one := range IstioMetrics() {
+	for _, one := range istioMetrics() {
 		_, exists := have[one.Name]
 		_, asked := have[one.Ask]
 		switch {
@@ -82,7 +82,7 @@ func metricsPage(t *testing.T, have map[string]string) {
 		t.Fatalf("%s has no table that begins with %q", page, from)
 	}
 	var b strings.Builder
-	b.WriteString(string(text[:at]) + MetricsTable() + "\n## All metrics of the control plane\n\nBeside the metrics of the Go runtime and the process (`go_*`, `process_*`):\n\n| Metric | Meaning |\n|---|---|\n")
+	b.WriteString(string(text[:at]) + metricsTable() + "\n## All metrics of the control plane\n\nBeside the metrics of the Go runtime and the process (`go_*`, `process_*`):\n\n| Metric | Meaning |\n|---|---|\n")
 	var names []string
 	for name := range have {
 		if !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {

@@ -18,8 +18,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state/claim"
 )
 
-// Config is an object in force.
-type Config struct {
+// config is an object in force.
+type config struct {
 	Kind     string          `json:"kind"`
 	Metadata Metadata        `json:"metadata"`
 	Spec     json.RawMessage `json:"spec"`
@@ -68,14 +68,14 @@ func (p *Pages) configz(r *http.Request) (any, error) {
 		}
 		return names, nil
 	}
-	list := make([]Config, 0, len(all))
+	list := make([]config, 0, len(all))
 	for _, f := range all {
 		o := f.object
 		spec, err := protojson.Marshal(o.Spec)
 		if err != nil {
 			return nil, refuse(http.StatusInternalServerError, "showing %s: %v", o.Key, err)
 		}
-		list = append(list, Config{
+		list = append(list, config{
 			Kind: o.Kind, Spec: spec, Position: f.position.String(),
 			Metadata: Metadata{Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, Created: o.Created},
 		})

@@ -28,7 +28,7 @@ func (p *Pages) pages() []page {
 	object := []string{"kind=", "namespace=", "name="}
 	proxyID := "proxyID="
 	return []page{
-		{"/debug/syncz", "per proxy and type: what was sent, acknowledged, rejected", []string{"namespace=", proxyID, "proxy="}, p.syncz, true},
+		{"/debug/syncz", "per proxy and type: the resources sent, acknowledged, rejected", []string{"namespace=", proxyID, "proxy="}, p.syncz, true},
 		{"/debug/explain", "what something a proxy has is made of, or why it does not have it", []string{proxyID, "kind=host", "name=", "prefix="}, p.explain, true},
 		{"/debug/can-i", "whether a request to a service is allowed, and which rule decides",
 			[]string{"from=shop/web", "to=reviews.shop:9080", "method=GET", "path=/", "header=name=value", "jwt-claims=", "from-ip=", "sni=", "plaintext"}, p.canI, false},
@@ -45,7 +45,7 @@ func (p *Pages) pages() []page {
 		{"/debug/config_dump", "the resources a proxy is to have, in the form of Envoy's own config_dump",
 			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump, true},
 		{"/debug/configz", "the objects in force, and where they were read", append(slices.Clone(object), "names"), p.configz, false},
-		{"/debug/registries", "the registries outside Kubernetes: their states, what is held, and what of them is not used", nil, p.registries, false},
+		{"/debug/registries", "the registries outside Kubernetes: their states, what they hold, and what of them has no effect", nil, p.registries, false},
 		{"/debug/exportz", "the services of registries as ServiceEntries, and what those do not have", []string{"registry=west"}, p.exportz, false},
 		{"/debug/clusterz", "the remote clusters: their Secrets and states, and what cannot be read", nil, p.clusters, false},
 		{"/debug/registryz", "the services", []string{"namespace=", "host="}, p.registryz, false},

@@ -209,7 +209,7 @@ func TestSyncResumed(t *testing.T) {
 	if now.Types["LDS"].State != Synced || now.ListenerSent == "" || now.ListenerSent != now.ListenerAcked {
 		t.Errorf("got %+v", now)
 	}
-	if status := eventually(w, "/debug/push_status", func(PushStatus) bool { return true }); len(status.Behind) != 0 {
+	if status := eventually(w, "/debug/push_status", func(pushProgress) bool { return true }); len(status.Behind) != 0 {
 		t.Errorf("behind: %v", status.Behind)
 	}
 }
@@ -281,7 +281,7 @@ func TestConfigDumpOfWhom(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	w := newWorld(t, shop)
-	var list []Config
+	var list []config
 	w.read("/debug/configz", &list)
 	var names []string
 	for _, o := range list {
@@ -370,7 +370,7 @@ func TestProblems(t *testing.T) {
 func TestHistory(t *testing.T) {
 	w := newWorld(t, shop)
 	w.connect("web-1.shop")
-	var list []History
+	var list []history
 	w.read("/debug/historyz", &list)
 	if len(list) != 1 || list[0].At == nil {
 		t.Fatalf("got %+v, want the commit that changed the configuration", list)

@@ -17,8 +17,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Subscriber is a connection with its subscriptions.
-type Subscriber struct {
+// subscriber is a connection with its subscriptions.
+type subscriber struct {
 	Connection
 	Version string            `json:"version,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
@@ -34,9 +34,9 @@ type Watch struct {
 
 func (p *Pages) adsz(r *http.Request) (any, error) {
 	streams, err := p.streams(r)
-	list := make([]Subscriber, 0, len(streams))
+	list := make([]subscriber, 0, len(streams))
 	for _, s := range streams {
-		one := Subscriber{Connection: s.connected(), Watches: map[string]Watch{}}
+		one := subscriber{Connection: s.connected(), Watches: map[string]Watch{}}
 		if s.proxy != nil {
 			one.Version, one.Labels = s.proxy.Version, mesh.LabelMap(s.proxy.Labels)
 		}
@@ -49,7 +49,7 @@ func (p *Pages) adsz(r *http.Request) (any, error) {
 	}
 	return struct {
 		Total   int          `json:"totalClients"`
-		Clients []Subscriber `json:"clients"`
+		Clients []subscriber `json:"clients"`
 	}{len(list), list}, err
 }
 
@@ -98,8 +98,8 @@ func (p *Pages) instancesz(r *http.Request) (any, error) {
 	})
 }
 
-// Scope describes the hosts that a proxy sees.
-type Scope struct {
+// proxyScope describes the hosts that a proxy sees.
+type proxyScope struct {
 	Proxy     string   `json:"proxy"`
 	Namespace string   `json:"namespace"`
 	Mode      string   `json:"mode"`
@@ -124,7 +124,7 @@ func (p *Pages) sidecarz(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	scope := Scope{Proxy: s.name(), Namespace: got.class.Namespace, Mode: got.class.Mode.String(), Hosts: why.SortedNames(got.names, "")}
+	scope := proxyScope{Proxy: s.name(), Namespace: got.class.Namespace, Mode: got.class.Mode.String(), Hosts: why.SortedNames(got.names, "")}
 	if got.class.Sidecar.Name != "" {
 		by := Object(got.class.Sidecar)
 		scope.Sidecar = &by
@@ -148,8 +148,8 @@ func (p *Pages) mesh(r *http.Request) (any, error) {
 	return json.RawMessage(body), err
 }
 
-// PushStatus describes how far proxies have acknowledged the last commit.
-type PushStatus struct {
+// pushProgress describes how far proxies have acknowledged the last commit.
+type pushProgress struct {
 	Revision store.Revision `json:"revision"`
 	At       time.Time      `json:"at,omitzero"`
 	Errors   int            `json:"errors"`
@@ -165,7 +165,7 @@ func (p *Pages) pushStatus(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := PushStatus{Proxies: len(streams), Behind: []string{}, Rejecting: []string{}}
+	now := pushProgress{Proxies: len(streams), Behind: []string{}, Rejecting: []string{}}
 	now.Errors, now.Warnings = p.Board.count()
 	if last := p.Commits.Last(); len(last) > 0 {
 		now.Revision, now.At = last[0].Revision, last[0].At

@@ -87,13 +87,24 @@ type TypeSync struct {
 	Unacked     []Unacked `json:"unacked,omitempty"`
 	UnackedMore int       `json:"unacked_more,omitempty"`
 	// Warming are resources that the proxy has received and does not use yet, as its agent reports. WarmingMore is true if there are
-	// others.
+	// others; with no names, the proxy waits for its first configuration and uses nothing.
 	Warming     []string `json:"warming,omitempty"`
 	WarmingMore bool     `json:"warming_more,omitempty"`
 	// Missing are names that the proxy has subscribed to, and that do not exist or that it may not have.
 	Missing []string `json:"missing,omitempty"`
 	// Refused is how many demands for hosts (VHDS) were refused, because the sidecar, or all sidecars of its account, have as many as they may have.
 	Refused int `json:"refused,omitempty"`
+}
+
+// Unused describes Warming for people, in one line; "" if the proxy uses everything that it has received.
+func (t TypeSync) Unused() string {
+	switch {
+	case !t.WarmingMore:
+		return strings.Join(t.Warming, ", ")
+	case len(t.Warming) == 0:
+		return "everything, because it is starting"
+	}
+	return strings.Join(t.Warming, ", ") + ", others"
 }
 
 // Unacked is a resource that a proxy has not acknowledged.

@@ -341,7 +341,7 @@ func Boot(s *config.Settings, m Machine) (boot.Config, error) {
 		ServiceAccount: s.ServiceAccount, ClusterID: s.ClusterID, Labels: s.Labels, Annotations: s.Annotations,
 		ServiceCluster: s.Proxy.GetServiceCluster(), Version: IstioVersion, Proxy: s.Proxy,
 		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, ExitOnZeroConnections: s.ExitOnZeroConnections,
-		OutlierLog: s.OutlierLog, Metadata: s.Metadata, NoCertificate: !hasCertificate(s),
+		OutlierLog: s.OutlierLog, Metadata: s.Metadata, NoCertificate: !hasCertificate(s), OtherAuthority: otherAuthority(s),
 		Region: m.Place.Region, Zone: m.Place.Zone, Platform: m.Place.Metadata,
 	}.Node()
 	if err != nil {

@@ -93,6 +93,40 @@ func TestSecretsSocket(t *testing.T) {
 	}
 }
 
+// TestOtherAuthority: an agent knows that the control plane does not sign the certificates of its proxy.
+func TestOtherAuthority(t *testing.T) {
+	t.Chdir(t.TempDir())
+	certificates := func(environ ...string) string {
+		t.Helper()
+		c, err := Boot(settings(t, environ, "--discoveryAddress=istiod.istio-system.svc:15012"), Machine{Memory: math.MaxUint64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Node.GetMetadata().GetFields()["WORKLOAD_CERTIFICATES"].GetStringValue()
+	}
+	for environ, want := range map[string]string{
+		"A=b": "", "CA_ADDR=istiod.istio-system.svc:15012": "", "CA_ADDR=ca.example:443": "other-authority",
+		"CA_ADDR=istiod.istio-system.svc.cluster.local:15013": "", "CA_ADDR=istiod.other.svc:15012": "other-authority", "CA_ADDR=istiod-canary.istio-system.svc:15012": "other-authority",
+		"WORKLOAD_IDENTITY_SOCKET_FILE=spire": "other-authority", "FILE_MOUNTED_CERTS=true": "none", "ISTIO_META_WORKLOAD_CERTIFICATES=other-authority": "other-authority",
+	} {
+		if got := certificates(environ); got != want {
+			t.Errorf("%s: %q, want %q", environ, got, want)
+		}
+	}
+	const mounted = "var/run/secrets/workload-spiffe-credentials"
+	if err := os.MkdirAll(mounted, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"certificates.pem", "private_key.pem", "ca_certificates.pem"} {
+		if err := os.WriteFile(filepath.Join(mounted, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := certificates("A=b"); got != "other-authority" {
+		t.Errorf("with mounted certificates: %q", got)
+	}
+}
+
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	path := filepath.Join(dir, "envoy-rev.json")

@@ -30,7 +30,7 @@ func locate(ctx context.Context, s *config.Settings, address string, log *slog.L
 	defer cancel()
 	place, err := platform.Ask(ctx, cloud, address)
 	if err != nil {
-		log.Warn("the cloud does not tell where this machine is; set CLOUD_PLATFORM=none if it never does, and the label topology.istio.io/locality to say it", "cloud", string(cloud), "error", err)
+		log.Warn("the cloud does not report where this machine is; set CLOUD_PLATFORM=none if it never does, and the label topology.istio.io/locality to say it", "cloud", string(cloud), "error", err)
 	}
 	return place
 }

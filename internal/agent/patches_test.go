@@ -21,8 +21,8 @@ import (
 )
 
 // flushes is a patch.
-func flushes(seconds time.Duration) *bootstrapv3.Bootstrap {
-	return &bootstrapv3.Bootstrap{StatsFlushInterval: durationpb.New(seconds * time.Second)}
+func flushes(seconds int) *bootstrapv3.Bootstrap {
+	return &bootstrapv3.Bootstrap{StatsFlushInterval: durationpb.New(time.Duration(seconds) * time.Second)}
 }
 
 // patchable returns what patches a proxy whose Envoy refuses a bootstrap with the text "11s".
@@ -129,7 +129,7 @@ func TestStopWithinPatches(t *testing.T) {
 		p.proxy.abandoned = make(chan struct{}) // of this bubble
 		begin, asked := time.Now(), 3*time.Second
 		time.AfterFunc(asked, func() {
-			if !p.proxy.abandon() || !p.proxy.abandon() {
+			if first, again := p.proxy.abandon(), p.proxy.abandon(); !first || !again {
 				t.Error("the start is not abandoned")
 			}
 		})

@@ -96,7 +96,7 @@ func (r *reloader) read(ctx context.Context, forced bool) {
 	next, warnings, err := r.load()
 	switch {
 	case err != nil:
-		r.log.Error("the settings have changed and are wrong; Envoy goes on as it is", "error", err)
+		r.log.Error("the settings have changed and are wrong; Envoy continues as it is", "error", err)
 		return
 	case !forced && next.equal(r.present):
 		return
@@ -111,7 +111,7 @@ func (r *reloader) read(ctx context.Context, forced bool) {
 			return
 		}
 		r.refused = next
-		r.log.Error("the settings have changed, and Envoy refuses the bootstrap that follows from them; Envoy goes on as it is", "error", err)
+		r.log.Error("the settings have changed, and Envoy refuses the bootstrap that follows from them; Envoy continues as it is", "error", err)
 		return
 	}
 	r.number++

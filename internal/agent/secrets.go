@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -53,6 +55,24 @@ func mountedFiles(s *config.Settings) (certificate, key, roots string) {
 func hasCertificate(s *config.Settings) bool {
 	mounted, _, _ := mountedFiles(s)
 	return s.IdentitySocket != "" || mounted != "" || s.Certificates.Authority != "" && !s.Certificates.Mounted
+}
+
+// otherAuthority reports whether the certificates of the workload come from an authority other than the control plane. If CA_ADDR is another address of
+// the control plane, the answer is wrong, and requests name the workload without need.
+func otherAuthority(s *config.Settings) bool {
+	mounted, _, _ := mountedFiles(s)
+	ca := s.Certificates.Authority
+	return s.IdentitySocket != "" || mounted != "" || ca != "" && serverAt(ca) != serverAt(s.Proxy.GetDiscoveryAddress())
+}
+
+// serverAt returns a text that all addresses of a server share: of a Service of a cluster, the name without the domain of the cluster and without a
+// port, because the control plane serves xDS and certificates at several ports; of another server, the address.
+func serverAt(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if before, _, ok := strings.Cut(host+".", ".svc."); ok && err == nil {
+		return before
+	}
+	return address
 }
 
 // relaySocket returns the path of the socket at which the relay serves Envoy.

@@ -3,16 +3,14 @@ package api
 import (
 	"bytes"
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
+	"github.com/pilotmesh/pilot/internal/api/fields"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 )
 
@@ -72,103 +70,28 @@ func TestProblemNames(t *testing.T) {
 	}
 }
 
-// described are the descriptors of the messages in the table of supported fields.
-func described(t *testing.T) map[string]protoreflect.MessageDescriptor {
-	t.Helper()
-	kinds := map[string]protoreflect.MessageDescriptor{kindMesh: new(meshconfig.MeshConfig).ProtoReflect().Descriptor()}
+// TestEveryKindHasFields: the table of supported fields has a section for each kind whose objects are read.
+func TestEveryKindHasFields(t *testing.T) {
+	sections := map[string]bool{}
+	for line := range strings.Lines(fields.Table()) {
+		if name, _, _ := strings.Cut(strings.TrimSpace(line), " "); line[0] != '\t' {
+			sections[name] = true
+		}
+	}
 	for _, g := range groups() {
 		for _, name := range g.kinds {
 			own, _ := FindKind(name)
-			m := kind{known: &own}.message()
-			if of, ok := kindOfSpec(m); !ok || of.Name != name {
-				t.Fatalf("%s has no message of its own", name)
+			if of, ok := kindOfSpec(kind{known: &own}.message()); !ok || of.Name != name {
+				t.Errorf("%s has no message of its own", name)
 			}
-			kinds[name] = m.ProtoReflect().Descriptor()
-		}
-	}
-	return kinds
-}
-
-// TestEveryFieldIsDecided: the table decides for every field of the API whether the product acts on it, and has no other lines.
-func TestEveryFieldIsDecided(t *testing.T) {
-	kinds := described(t)
-	for name := range supported() {
-		if kinds[name] == nil {
-			t.Errorf("%s is no kind of object", name)
-		}
-	}
-	for name, d := range kinds {
-		if supported()[name] == nil {
-			t.Errorf("%s has no section in supportedFields", name)
-			continue
-		}
-		for _, reason := range undecided(name, d, supported()[name]) {
-			t.Error(reason)
-		}
-	}
-}
-
-// TestUndecidedFieldsAreFound: a field without a line, a line without a field, and a line above others are found.
-func TestUndecidedFieldsAreFound(t *testing.T) {
-	d := new(networking.WorkloadEntry).ProtoReflect().Descriptor()
-	of := func(table string) string {
-		return strings.Join(undecided("W", d, parseFields(table)["W"]), "\n")
-	}
-	const most = "W\n\taddress\n\tports\n\tlabels\n\tnetwork  no: reason\n\tlocality\n\tserviceAccount\n"
-	for table, want := range map[string]string{
-		most + "\tweight\n":                    "",
-		most:                                   "W.weight has no line in supportedFields: decide whether the product acts on it",
-		most + "\tweight\n\tcolour\n":          "W.colour does not exist",
-		most + "\tweight.sub\n":                "W.weight has no fields beneath it",
-		most + "\tweight  shape\nshape\n\ta\n": "W.weight has no fields beneath it",
-	} {
-		if got := of(table); got != want {
-			t.Errorf("%s: got %q, want %q", table, got, want)
-		}
-	}
-	rule := new(networking.DestinationRule).ProtoReflect().Descriptor()
-	got := undecided("D", rule, parseFields("D\n\thost\n\ttrafficPolicy\n\tsubsets no\n\texportTo\n\tworkloadSelector.matchLabels\n")["D"])
-	if want := "D.trafficPolicy is listed as a whole: list the fields beneath it"; len(got) != 1 || got[0] != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// undecided compares the fields of a message with their lines.
-func undecided(at string, d protoreflect.MessageDescriptor, f *field) (reasons []string) {
-	for i := range d.Fields().Len() {
-		fd := d.Fields().Get(i)
-		path, child := at+"."+fd.JSONName(), f.children[fd.JSONName()]
-		m := fd.Message()
-		if fd.IsMap() {
-			m = fd.MapValue().Message()
-		}
-		beneath := m != nil && m.ParentFile().Package() != "google.protobuf" && m.Fields().Len() > 0
-		switch {
-		case child == nil:
-			reasons = append(reasons, path+" has no line in supportedFields: decide whether the product acts on it")
-		case child.refused || child.gateway && child.listed:
-		case !beneath && len(child.children) > 0:
-			reasons = append(reasons, path+" has no fields beneath it")
-		case child.listed && len(child.children) > 0:
-			reasons = append(reasons, path+" is listed together with fields beneath it")
-		case beneath && child.listed:
-			reasons = append(reasons, path+" is listed as a whole: list the fields beneath it")
-		case beneath:
-			reasons = append(reasons, undecided(path, m, child)...)
-		case fd.Kind() == protoreflect.EnumKind && child.values != "":
-			for v := range strings.SplitSeq(child.values, "|") {
-				if fd.Enum().Values().ByName(protoreflect.Name(v)) == nil {
-					reasons = append(reasons, path+" cannot be "+v)
-				}
+			if !sections[name] {
+				t.Errorf("%s has no section in the table of fields", name)
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.children)) {
-		if d.Fields().ByJSONName(name) == nil {
-			reasons = append(reasons, at+"."+name+" does not exist")
-		}
+	if !sections[kindMesh] {
+		t.Error("a mesh configuration has no section in the table of fields")
 	}
-	return reasons
 }
 
 // TestMoved: a document further down in its file differs in its lines only.

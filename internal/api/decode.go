@@ -45,8 +45,8 @@ type Document struct {
 const (
 	// MaxFile is the size of the largest file that is read.
 	MaxFile = 64 << 20
-	// MaxDocuments is how many documents it may have.
-	MaxDocuments = 1 << 17
+	// maxDocuments is how many documents it may have.
+	maxDocuments = 1 << 17
 )
 
 // Decode reads all documents of a file: YAML documents separated by "---", JSON, and the items of Lists. Documents
@@ -88,9 +88,9 @@ func Split(file string, data []byte) ([]Text, *Problem) {
 		return nil, &p
 	}
 	docs := document.Split(data)
-	if len(docs) > MaxDocuments {
+	if len(docs) > maxDocuments {
 		return nil, &Problem{Position: Position{File: file}, Severity: Error, Code: "file-too-large", Reason: fmt.Sprintf(
-			"the file has %d documents, the limit is %d; split it", len(docs), MaxDocuments)}
+			"the file has %d documents, the limit is %d; split it", len(docs), maxDocuments)}
 	}
 	out := make([]Text, len(docs))
 	for i, t := range docs {

@@ -107,7 +107,7 @@ func TestLimits(t *testing.T) {
 	if got := docs[0].Problems[0].String(); got != "f.yaml:1: error: the document has 2097153 bytes, the limit is 2097152; split the object" {
 		t.Error(got)
 	}
-	docs = Decode("f.yaml", []byte(strings.Repeat("--- a\n", MaxDocuments+1)))
+	docs = Decode("f.yaml", []byte(strings.Repeat("--- a\n", maxDocuments+1)))
 	if len(docs) != 1 || docs[0].Problems[0].String() != "f.yaml: error: the file has 131073 documents, the limit is 131072; split it" {
 		t.Errorf("a file of too many documents: %d", len(docs))
 	}
@@ -248,7 +248,7 @@ func TestSeal(t *testing.T) {
 	for want, o := range map[string]Object{
 		"no kind has a spec of type":   {Key: Key{Name: "a"}},
 		"spec of type *v1alpha3.Side":  {Key: Key{Name: "a"}, Spec: (*networking.Sidecar)(nil)},
-		"the spec is that of a Sideca": {Key: Key{Kind: "ServiceEntry", Name: "a"}, Spec: spec},
+		"the spec belongs to a Sideca": {Key: Key{Kind: "ServiceEntry", Name: "a"}, Spec: spec},
 		"is not an object name":        {Key: Key{Name: "A"}, Spec: spec},
 		"is not a DNS label":           {Key: Key{Name: "a", Namespace: "b.c"}, Spec: spec},
 		"metadata.labels":              {Key: Key{Name: "a"}, Labels: map[string]string{"-": ""}, Spec: spec},

@@ -30,31 +30,31 @@ func idleLabels() []idleLabel {
 	}
 }
 
-// labels warns of labels of an object and of its endpoints that have no effect.
-func (w *fieldWalk) labels(o *Object) {
+// idleLabelsOf warns of labels of an object and of its endpoints that have no effect.
+func idleLabelsOf(r *document.Report, o *Object) {
 	root := (*document.Path)(nil)
-	w.idle(root.Field("metadata").Field("labels"), o.Labels)
+	idleIn(r, root.Field("metadata").Field("labels"), o.Labels)
 	spec := root.Field("spec")
 	switch s := o.Spec.(type) {
 	case *networking.WorkloadEntry:
-		w.idle(spec.Field("labels"), s.GetLabels())
+		idleIn(r, spec.Field("labels"), s.GetLabels())
 	case *networking.ServiceEntry:
 		for i, e := range s.GetEndpoints() {
-			w.idle(spec.Field("endpoints").At(i).Field("labels"), e.GetLabels())
+			idleIn(r, spec.Field("endpoints").At(i).Field("labels"), e.GetLabels())
 		}
 		if o.Labels[AutoAllocate] == "true" && len(s.GetAddresses())+len(o.Allocated) == 0 {
-			w.warn(root.Field("metadata").Field("labels").Key(AutoAllocate), "addresses are allocated in clusters only, and status.addresses has none; name some in spec.addresses")
+			r.Warn(0, root.Field("metadata").Field("labels").Key(AutoAllocate), "addresses are allocated in clusters only, and status.addresses has none; name some in spec.addresses")
 		}
 	}
 }
 
-func (w *fieldWalk) idle(at *document.Path, labels map[string]string) {
+func idleIn(r *document.Report, at *document.Path, labels map[string]string) {
 	if len(labels) == 0 {
 		return
 	}
 	for _, l := range idleLabels() {
 		if v, ok := labels[l.key]; ok && !slices.Contains(strings.Fields(l.off), v) {
-			w.warn(at.Key(l.key), "%s", l.reason)
+			r.Warn(0, at.Key(l.key), "%s", l.reason)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (o Object) Seal() (*Object, error) {
 		return nil, fmt.Errorf("object %s/%s: no kind has a spec of type %T", o.Namespace, o.Name, o.Spec)
 	}
 	if o.Kind != "" && o.Kind != kind.Name {
-		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind.Name)
+		return nil, fmt.Errorf("object %v: the spec belongs to a %s", o.Key, kind.Name)
 	}
 	o.Kind = kind.Name
 	reason := syntax.Subdomain(o.Name)

@@ -41,7 +41,7 @@ type Problem struct {
 	Severity Severity
 	// Code identifies the kind of problem; package code lists them.
 	Code code.Code
-	// Field is the path in the document: spec.http[0].match[1].uri.regex; map keys stand in brackets: spec.labels[app].
+	// Field is the path in the document: spec.http[0].match[1].uri.regex; map keys are in brackets: spec.labels[app].
 	Field string
 	// Reason explains the problem and how to correct it. It does not repeat the object, position or field.
 	Reason string

@@ -12,7 +12,7 @@ type age time.Duration
 const endless = "infinity"
 
 func (a *age) String() string {
-	if time.Duration(*a) == Forever {
+	if time.Duration(*a) == forever {
 		return endless
 	}
 	return time.Duration(*a).String()
@@ -22,7 +22,7 @@ func (a *age) String() string {
 func (a *age) Set(text string) error {
 	switch strings.ToLower(text) {
 	case endless, "inf":
-		*a = age(Forever)
+		*a = age(forever)
 		return nil
 	}
 	d, err := time.ParseDuration(text)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 func noEnv(string) (string, bool) { return "", false }
@@ -39,7 +41,7 @@ func TestDefaults(t *testing.T) {
 	want := Settings{
 		ConfigDir: dir, Domain: "cluster.local", Namespace: "istio-system", ClusterID: "Kubernetes",
 		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", Profile: true,
-		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
+		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: forever,
 		ShutdownDuration: 10 * time.Second, MaxRecvMsgSize: 8 << 20, WriteTimeout: 10 * time.Second, LogLevels: "info",
 	}
 	if !equal(*s, want) {
@@ -148,7 +150,7 @@ func TestAge(t *testing.T) {
 		t.Errorf("got %v, %v", s.KeepaliveMaxServerConnectionAge, err)
 	}
 	s, err = parse(t, "--configDir="+t.TempDir(), "--keepaliveMaxServerConnectionAge=infinity")
-	if err != nil || s.KeepaliveMaxServerConnectionAge != Forever {
+	if err != nil || s.KeepaliveMaxServerConnectionAge != forever {
 		t.Errorf("got %v, %v", s.KeepaliveMaxServerConnectionAge, err)
 	}
 }
@@ -240,6 +242,25 @@ func TestRefusedPolicies(t *testing.T) {
 	}
 }
 
+// TestUnready: which variables say whether proxies know endpoints that are not ready; the older one wins.
+func TestUnready(t *testing.T) {
+	for _, c := range []struct {
+		send, auto string
+		want       mesh.UnreadyEndpoints
+	}{
+		{"", "", mesh.UnreadyUnlessUsed}, {"false", "true", mesh.UnreadyUnlessUsed}, {"true", "", mesh.UnreadyAlways},
+		{"", "false", mesh.UnreadyNever}, {"true", "false", mesh.UnreadyAlways},
+	} {
+		s := New(func(name string) (string, bool) {
+			v := map[string]string{"PILOT_SEND_UNHEALTHY_ENDPOINTS": c.send, "PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS": c.auto}[name]
+			return v, v != ""
+		})
+		if s.Unready != c.want {
+			t.Errorf("%q, %q: got %d, want %d", c.send, c.auto, s.Unready, c.want)
+		}
+	}
+}
+
 func TestTraceSampling(t *testing.T) {
 	for text, want := range map[string]float64{"": 1, "0": 0, "12.5": 12.5, "100.0": 100, "101": -1, "-1": -1, "NaN": -1, "half": -1} {
 		s := New(func(string) (string, bool) { return text, text != "" })
@@ -260,7 +281,7 @@ func sources(t *testing.T) string {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			if file == "istio.go" || strings.HasSuffix(file, "_test.go") {
+			if file == "istio.go" || file == "istiofixed.go" || strings.HasSuffix(file, "_test.go") {
 				continue
 			}
 			text, err := os.ReadFile(file)
@@ -280,7 +301,7 @@ func TestVariables(t *testing.T) {
 	remarked := func(name, value string) bool {
 		return slices.ContainsFunc(VariableRemarks([]string{name + "=" + value}), func(r string) bool { return strings.HasPrefix(r, name+"=") })
 	}
-	for _, v := range Variables() {
+	for _, v := range allVariables() {
 		if (v.Does == "") == (v.Lacks == "") || seen[v.Name] {
 			t.Errorf("%s: the table must have it once, with what it does or why it has no effect", v.Name)
 		}

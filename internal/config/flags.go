@@ -17,7 +17,7 @@ type flags struct {
 func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml and *.json, including subdirectories) instead of the Kubernetes cluster; changes are watched")
-	fs.StringVar(&s.CredentialsDir, "credentialsDir", s.CredentialsDir, "folder of Secrets for credentialName: NAMESPACE/NAME/{tls.crt,tls.key,ca.crt,ca.crl}, such as shop/payments-client/tls.crt; changes are watched. Sidecars get those of their own namespace, over TLS only")
+	fs.StringVar(&s.CredentialsDir, "credentialsDir", s.CredentialsDir, "folder of Secrets for credentialName: NAMESPACE/NAME/{tls.crt,tls.key,ca.crt,ca.crl}, such as shop/payments-client/tls.crt; changes are watched. Sidecars get the Secrets of their own namespace, over TLS only")
 	fs.StringSliceVar(&s.Registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries: Kubernetes, Consul, ZooKeeper, Nacos, Eureka, MCP, Memory. With --configDir, Kubernetes is read only if --kubeconfig is set; the others are described by --registriesConfig, Consul also by --consulserverURL, and MCP by configSources of the mesh configuration")
 	fs.StringVar(&s.RegistriesConfig, "registriesConfig", s.RegistriesConfig, "file with the registries outside Kubernetes and the migrations between them (doc/registries.md); changes are watched")
 	fs.StringVar(&s.ConsulURL, "consulserverURL", s.ConsulURL, "URL of a Consul server or agent, such as http://127.0.0.1:8500: one registry of the name consul")
@@ -29,7 +29,8 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.NetworksConfig, "networksConfig", s.NetworksConfig, "file with the mesh networks (MeshNetworks), which is watched")
 	fs.StringVar(&s.Domain, "domain", s.Domain, "DNS suffix of the cluster's services")
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane")
-	fs.StringVar(&s.RemoteNamespace, "clusterRegistriesNamespace", s.RemoteNamespace, "namespace of the Secrets that describe remote clusters, with the label istio/multiCluster=true; empty for that of the control plane")
+	fs.StringVar(&s.RemoteNamespace, "clusterRegistriesNamespace", s.RemoteNamespace, "namespace of the Secrets that describe remote clusters, with the label istio/multiCluster=true; empty for the namespace of the control plane")
+	fs.StringVar(&s.PluginNamespace, "cniNamespace", s.PluginNamespace, "namespace of the agents of the CNI plugin, whose readiness removes the taint cni.istio.io/not-ready from nodes (PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS=true); by default the namespace of the control plane")
 	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the control plane's cluster, also used for proxies that do not report their cluster")
 
 	fs.StringVar(&s.HTTPAddr, "httpAddr", s.HTTPAddr, "address of /ready, /metrics, /version and /debug; empty for none")
@@ -37,7 +38,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.GRPCAddr, "grpcAddr", s.GRPCAddr, "address of xDS without TLS; empty for none")
 	fs.StringVar(&s.HTTPSAddr, "httpsAddr", s.HTTPSAddr, "address of the webhooks of a cluster, which inject proxies and check objects, over TLS; empty for none. They need --secureGRPCAddr, whose certificate they show")
 	fs.StringVar(&s.SecureGRPCAddr, "secureGRPCAddr", s.SecureGRPCAddr, "address of xDS and of the certificate authority over TLS; callers must show a certificate of the mesh or a token; empty for none")
-	fs.StringVar(&s.CA.StateDir, "stateDir", s.CA.StateDir, "folder for what must be remembered outside Kubernetes: the keys of the certificate authority and of tokens, and the last good versions of access policies")
+	fs.StringVar(&s.CA.StateDir, "stateDir", s.CA.StateDir, "folder for data that must last outside Kubernetes: the keys of the certificate authority and of tokens, the last good versions of access policies, and the last good roots of SPIFFE bundles")
 	fs.StringVar(&s.CA.CertFile, "tlsCertFile", "", "file with the certificate that the control plane shows; the default is one that its certificate authority signs")
 	fs.StringVar(&s.CA.KeyFile, "tlsKeyFile", "", "file with the key of --tlsCertFile")
 	fs.StringVar(&s.CA.RootsFile, "caCertFile", "", "file with further roots of certificates that callers may show")
@@ -77,7 +78,7 @@ func inert() []inertFlag {
 		{name: "ctrlz_address", otherwise: "localhost", help: "address of Istio's introspection page, which does not exist here", off: []string{""}},
 	}
 	for _, name := range []string{
-		"cniNamespace", "clusterAliases", "tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
+		"clusterAliases", "tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
 		"log_rotate_max_age", "log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target",
 		"vklog", "plugins", "appNamespace", "resync", "trust-domain",
 		"mcpMaxMsgSize", "mcpInitialWindowSize", "mcpInitialConnWindowSize", "disable-install-crds", "discoveryCache",

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/config/variables"
@@ -21,14 +22,14 @@ const (
 	own       = "the name of the workload and its labels are sent as plain node metadata"
 )
 
-// Variables are the environment variables of Istio's control plane, of all its versions, and the variables that only this control plane has.
-func Variables() []variables.Variable {
+// allVariables are the environment variables of Istio's control plane, of all its versions, and the variables that only this control plane has.
+func allVariables() []variables.Variable {
 	return append(actingVariables(), inertVariables()...)
 }
 
 // VariableRemarks are the warnings at start about variables that have no effect. environ is a list of NAME=VALUE.
 func VariableRemarks(environ []string) []string {
-	return variables.Vain(Variables(), environ, ownPrefixes()...)
+	return variables.Vain(allVariables(), environ, ownPrefixes()...)
 }
 
 // actingVariables are the variables that have an effect.
@@ -45,12 +46,19 @@ func actingVariables() []variables.Variable {
 		{Name: "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", Does: "range of allocated IPv4 addresses"},
 		{Name: "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", Does: "range of allocated IPv6 addresses"},
 		{Name: "PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", Does: "false: make no WorkloadEntries for proxies"},
+		{Name: "PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", Does: "true: remove the taint cni.istio.io/not-ready from a node once its agent of the CNI plugin is ready"},
 		{Name: "PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", Does: "how long the entry of a proxy stays after it has disconnected"},
 		{Name: "ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", Does: "false: proxies that have not shown who they are may ask to be registered"},
 		{Name: "ENABLE_XDS_API_GENERATOR_AUTH", Does: "false: clients that have not shown who they are may read configuration (MCP)"},
 		{Name: "PILOT_SCOPE_GATEWAY_TO_NAMESPACE", Does: "Gateways are for gateways of their own namespace only"},
+		{Name: "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", Does: "true: gateways have the clusters of the services only to which they route, instead of all that they see"},
 		{Name: "PILOT_ENABLE_QUIC_LISTENERS", Does: "true: gateways take HTTP/3 at the HTTPS ports that their Service also has as UDP ports"},
 		{Name: "PILOT_ENABLE_PERSISTENT_SESSION_FILTER", Does: "true: requests of a session reach one endpoint of services with the label istio.io/persistent-session"},
+		{Name: "ISTIO_DUAL_STACK", Does: "true: proxies with addresses of both IP versions use both, towards services and endpoints"},
+		{Name: "PILOT_SEND_UNHEALTHY_ENDPOINTS", Does: "true: proxies always know endpoints that are not ready, and never use them, whatever minHealthPercent says"},
+		{Name: "PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS", Does: "false: proxies do not know endpoints that are not ready"},
+		{Name: "PILOT_SIDECAR_USE_REMOTE_ADDRESS", Does: "true: sidecars add the address of the application to x-forwarded-for of its requests"},
+		{Name: "PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", Does: "true: the ports of services count beside the ingress listeners of a Sidecar"},
 		{Name: "PILOT_HTTP10", Does: "true: all proxies accept HTTP/1.0; for some, set HTTP10 in their proxyMetadata"},
 		{Name: "PILOT_TRACE_SAMPLING", Does: "percentage of new requests that are traced if the mesh sets none"},
 		{Name: "ISTIO_GATEWAY_STRIP_HOST_PORT", Does: "true: gateways remove the port from the Host of requests"},
@@ -70,7 +78,7 @@ func actingVariables() []variables.Variable {
 		{Name: "CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE", Does: "an RSA key of this size for the root"},
 		{Name: "CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL", Does: "how often the age of the root is looked at"},
 		{Name: "CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE", Does: "part of the validity of a root in which another one takes over"},
-		{Name: "TOKEN_AUDIENCES", Does: "audiences of which a token must have one"},
+		{Name: "TOKEN_AUDIENCES", Does: "audiences; a token must have one of them"},
 		{Name: "JWT_RULE", Does: "an OIDC issuer whose tokens are accepted"},
 		{Name: "CA_TRUSTED_NODE_ACCOUNTS", Does: "agents of nodes that get certificates for pods"},
 		{Name: "ISTIOD_CUSTOM_HOST", Does: "more names of the control plane"},
@@ -88,7 +96,7 @@ func inertVariables() []variables.Variable {
 		{Name: "PILOT_DEBOUNCE_MAX", Usual: "10s", Lacks: atOnce},
 		{Name: "PILOT_ENABLE_EDS_DEBOUNCE", Usual: "true", Lacks: atOnce},
 		{Name: "PILOT_PUSH_THROTTLE", Lacks: "as many streams are written at a time as the machine can serve"},
-		{Name: "PILOT_MAX_REQUESTS_PER_SECOND", Lacks: "connecting proxies are built beside the others, and delay nobody"},
+		{Name: "PILOT_MAX_REQUESTS_PER_SECOND", Lacks: "connecting proxies are built beside the others, and delay none"},
 		{Name: "PILOT_CONVERT_SIDECAR_SCOPE_CONCURRENCY", Lacks: "set --workers"},
 		{Name: "ENABLE_LAZY_SIDECAR_EVALUATION", Usual: "true", Lacks: "only what a connected proxy needs is computed"},
 		{Name: "PILOT_ENABLE_XDS_CACHE", Usual: "true", Lacks: noCache},
@@ -114,7 +122,6 @@ func inertVariables() []variables.Variable {
 		{Name: "AMBIENT_ENABLE_STATUS", Usual: "true", Lacks: noAmbient},
 		{Name: "AMBIENT_ENABLE_MULTI_NETWORK", Lacks: noAmbient},
 		{Name: "ENABLE_INGRESS_WAYPOINT_ROUTING", Lacks: noAmbient},
-		{Name: "PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", Lacks: noAmbient},
 		{Name: "PILOT_ENABLE_GATEWAY_API", Usual: "true", Lacks: noGateway},
 		{Name: "PILOT_ENABLE_ALPHA_GATEWAY_API", Lacks: noGateway},
 		{Name: "PILOT_ENABLE_GATEWAY_API_STATUS", Usual: "true", Lacks: noGateway},
@@ -126,7 +133,6 @@ func inertVariables() []variables.Variable {
 		{Name: "ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT", Usual: "true", Lacks: noGateway},
 		{Name: "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", Usual: "true", Lacks: noGateway},
 		{Name: "ENABLE_GATEWAY_API_INFERENCE_EXTENSION", Lacks: noGateway},
-		{Name: "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", Lacks: "gateways do not have it yet"},
 		{Name: "RESOLVE_HOSTNAME_GATEWAYS", Usual: "true", Lacks: "host names of gateways between networks are always looked up"},
 		{Name: "INJECT_ENABLED", Does: "serve the webhooks"},
 		{Name: "INJECTION_WEBHOOK_CONFIG_NAME", Does: "name of the configuration of the injecting webhook"},
@@ -138,7 +144,7 @@ func inertVariables() []variables.Variable {
 		{Name: "PILOT_ENABLE_CONFIG_DISTRIBUTION_TRACKING", Usual: "true", Lacks: "it is known of each object on which proxies it is live (pilotctl wait)"},
 		{Name: "PILOT_DISTRIBUTION_HISTORY_RETENTION", Lacks: "it is known of each object on which proxies it is live (pilotctl wait)"},
 	}
-	return append(list, otherInert()...)
+	return slices.Concat(list, otherInert(), fixedTraffic(), fixedSources(), removedVariables())
 }
 
 // otherInert are further variables without effect.
@@ -175,7 +181,7 @@ func otherInert() []variables.Variable {
 		{Name: "PILOT_INCLUDE_RESOURCES", Lacks: "all supported kinds are read"},
 		{Name: "PILOT_CERT_PROVIDER", Usual: "istiod", Lacks: "the certificate comes from the authority of the control plane, or from --tlsCertFile"},
 		{Name: "XDS_AUTH", Usual: "true", Lacks: "callers over TLS must always show who they are"},
-		{Name: "XDS_AUTH_PLAINTEXT", Lacks: "without TLS nobody is known; set --grpcAddr= for TLS only"},
+		{Name: "XDS_AUTH_PLAINTEXT", Lacks: "without TLS no caller has an identity; set --grpcAddr= for TLS only"},
 		{Name: "TRUSTED_GATEWAY_CIDR", Lacks: "callers show who they are themselves; none does it for others by a header"},
 		{Name: "JWT_POLICY", Usual: "third-party-jwt", Lacks: "tokens must be for an audience of TOKEN_AUDIENCES"},
 		{Name: "REQUIRE_3P_TOKEN", Usual: "true", Lacks: "tokens must be for an audience of TOKEN_AUDIENCES"},
@@ -209,7 +215,7 @@ This page is generated from the program by ` + "`make docs`" + `.
 | Variable | Effect |
 |---|---|
 `)
-	for _, v := range Variables() {
+	for _, v := range allVariables() {
 		out.WriteString("| `" + v.Name + "` | " + v.Effect() + " |\n")
 	}
 	return out.String()

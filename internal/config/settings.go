@@ -18,8 +18,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Forever is an unlimited duration.
-const Forever = time.Duration(math.MaxInt64)
+// forever is an unlimited duration.
+const forever = time.Duration(math.MaxInt64)
 
 // Settings are the settings of pilot-discovery.
 type Settings struct {
@@ -52,14 +52,28 @@ type Settings struct {
 	// of a proxy stays after it has disconnected.
 	Register          bool
 	RegistrationGrace time.Duration
+	// Untaint is true if the taint of nodes is removed once a CNI plugin captures traffic there. PluginNamespace is the namespace of its agents; empty for
+	// the namespace of the control plane.
+	Untaint         bool
+	PluginNamespace string
 	// ScopeGateways is true if Gateways are for gateways of their own namespace only.
 	ScopeGateways bool
 	// QUIC is true if gateways take HTTP/3 where their Service has a UDP port.
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// FilterGatewayClusters is true if gateways have the clusters of the services only to which they route.
+	FilterGatewayClusters bool
 	// Sessions is true if requests of services with sessions reach the endpoint of their session.
 	Sessions bool
+	// DualStack is true if proxies with addresses of both IP versions use both.
+	DualStack bool
+	// Unready says whether proxies know endpoints that are not ready.
+	Unready mesh.UnreadyEndpoints
+	// SidecarRemoteAddress is true if sidecars add the address of the application to x-forwarded-for.
+	SidecarRemoteAddress bool
+	// ServicesBesideIngress is true if the ports of services count beside the ingress listeners of a Sidecar.
+	ServicesBesideIngress bool
 	// HTTP10 is true if all proxies accept HTTP/1.0.
 	HTTP10 bool
 	// TraceSampling is the percentage of new requests that are traced if the mesh sets none.
@@ -107,7 +121,7 @@ type Settings struct {
 	CA CA
 	// Profile enables /debug/pprof.
 	Profile bool
-	// DebugNamespaces are those whose workloads may read all debug pages through their agents.
+	// DebugNamespaces are the namespaces whose workloads may read all debug pages through their agents.
 	DebugNamespaces []string
 	// DebugRemote allows clients on other hosts to read /debug.
 	DebugRemote bool
@@ -188,17 +202,22 @@ func New(lookup func(name string) (string, bool)) *Settings {
 			Off: env("INJECT_ENABLED", "true") == "false", Native: env("ENABLE_NATIVE_SIDECARS", "auto"), OpenShift: env("PLATFORM", "") == "openshift",
 			Webhooks: env("INJECTION_WEBHOOK_CONFIG_NAME", "istio-sidecar-injector"), Checks: env("VALIDATION_WEBHOOK_CONFIG_NAME", "istio-istio-system"),
 		},
-		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
+		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: forever,
 		ConsulInterval: 5 * time.Minute, OpenConfiguration: env("ENABLE_XDS_API_GENERATOR_AUTH", "true") == "false",
 		ShutdownDuration: 10 * time.Second,
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,
-		Allocate:      env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
-		ScopeGateways: env("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "false") == "true",
-		QUIC:          env("PILOT_ENABLE_QUIC_LISTENERS", "false") == "true",
-		StripHostPort: env("ISTIO_GATEWAY_STRIP_HOST_PORT", "false") == "true",
-		Sessions:      env("PILOT_ENABLE_PERSISTENT_SESSION_FILTER", "false") == "true",
-		HTTP10:        env("PILOT_HTTP10", "false") == "true",
-		Register:      env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
+		Allocate:              env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
+		Untaint:               env("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", "false") == "true",
+		ScopeGateways:         env("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "false") == "true",
+		QUIC:                  env("PILOT_ENABLE_QUIC_LISTENERS", "false") == "true",
+		FilterGatewayClusters: env("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", "false") == "true",
+		StripHostPort:         env("ISTIO_GATEWAY_STRIP_HOST_PORT", "false") == "true",
+		Sessions:              env("PILOT_ENABLE_PERSISTENT_SESSION_FILTER", "false") == "true",
+		DualStack:             env("ISTIO_DUAL_STACK", "false") == "true",
+		SidecarRemoteAddress:  env("PILOT_SIDECAR_USE_REMOTE_ADDRESS", "false") == "true",
+		ServicesBesideIngress: env("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", "false") == "true",
+		HTTP10:                env("PILOT_HTTP10", "false") == "true",
+		Register:              env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
 	}
 	for name := range strings.SplitSeq(env("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", ""), ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -208,6 +227,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 	s.CA.environment(env, lookup)
 	s.AllocateIPv4 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "240.240.0.0/16")
 	s.AllocateIPv6 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "2001:2::/48")
+	s.unready(env)
 	s.keyServers(env)
 	s.sampling(env)
 	s.refusedPolicies(env)
@@ -227,6 +247,16 @@ func (s *Settings) prefix(env func(name, otherwise string) string, name, otherwi
 		return usual
 	}
 	return p.Masked()
+}
+
+// unready reads whether proxies know endpoints that are not ready.
+func (s *Settings) unready(env func(name, otherwise string) string) {
+	switch {
+	case env("PILOT_SEND_UNHEALTHY_ENDPOINTS", "false") == "true":
+		s.Unready = mesh.UnreadyAlways
+	case env("PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS", "true") == "false":
+		s.Unready = mesh.UnreadyNever
+	}
 }
 
 // refusedPolicies reads the settings for access policies that are refused or lost.

@@ -152,12 +152,12 @@ func (s *Settings) checkDurations(wrong func(flag, format string, args ...any)) 
 		least time.Duration
 		most  time.Duration
 	}{
-		{"keepaliveInterval", s.KeepaliveInterval, time.Second, Forever},
-		{"keepaliveTimeout", s.KeepaliveTimeout, time.Second, Forever},
-		{"keepaliveMaxServerConnectionAge", s.KeepaliveMaxServerConnectionAge, time.Second, Forever},
-		{"shutdownDuration", s.ShutdownDuration, 0, Forever},
-		{"consulserverInterval", s.ConsulInterval, time.Second, Forever},
-		{"writeTimeout", s.WriteTimeout, time.Millisecond, Forever},
+		{"keepaliveInterval", s.KeepaliveInterval, time.Second, forever},
+		{"keepaliveTimeout", s.KeepaliveTimeout, time.Second, forever},
+		{"keepaliveMaxServerConnectionAge", s.KeepaliveMaxServerConnectionAge, time.Second, forever},
+		{"shutdownDuration", s.ShutdownDuration, 0, forever},
+		{"consulserverInterval", s.ConsulInterval, time.Second, forever},
+		{"writeTimeout", s.WriteTimeout, time.Millisecond, forever},
 		{"minCommitInterval", s.MinCommitInterval, 0, time.Minute},
 	} {
 		if d.value < d.least {

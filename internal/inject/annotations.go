@@ -73,8 +73,8 @@ const (
 	containerAnnotation  = "kubectl.kubernetes.io/default-container"
 )
 
-// RefusalError says why a pod is not injected, nor admitted without a proxy.
-type RefusalError struct {
+// refusalError says why a pod is not injected, nor admitted without a proxy.
+type refusalError struct {
 	// Annotation is the annotation at fault; empty if it is something else.
 	Annotation string
 	// Reason is the mistake and its correction.
@@ -82,7 +82,7 @@ type RefusalError struct {
 }
 
 // Error names the annotation and the remedy.
-func (r *RefusalError) Error() string {
+func (r *refusalError) Error() string {
 	if r.Annotation == "" {
 		return r.Reason
 	}
@@ -91,7 +91,7 @@ func (r *RefusalError) Error() string {
 
 // refuse returns the refusal of an annotation.
 func refuse(annotation, format string, args ...any) error {
-	return &RefusalError{annotation, fmt.Sprintf(format, args...)}
+	return &refusalError{annotation, fmt.Sprintf(format, args...)}
 }
 
 // checkAnnotations refuses values that the proxy or the capture could not use.
@@ -186,7 +186,7 @@ func ranges(s string) string {
 	}
 	for one := range strings.SplitSeq(s, ",") {
 		if _, err := netip.ParsePrefix(one); err != nil {
-			return strconv.Quote(one) + " is no range of addresses such as 10.0.0.0/8; separate several by commas, without blanks"
+			return quote(one) + " is no range of addresses such as 10.0.0.0/8; separate several by commas, without blanks"
 		}
 	}
 	return ""
@@ -199,7 +199,7 @@ func ports(s string) string {
 	}
 	for one := range strings.SplitSeq(s, ",") {
 		if _, err := strconv.ParseUint(strings.TrimSpace(one), 10, 16); err != nil {
-			return strconv.Quote(one) + " is not the number of a port; separate several by commas"
+			return quote(one) + " is not the number of a port; separate several by commas"
 		}
 	}
 	return ""
@@ -210,7 +210,7 @@ func interfaces(s string) string {
 	for _, one := range items(s) {
 		bad := func(r rune) bool { return r == '/' || unicode.IsSpace(r) || unicode.IsControl(r) }
 		if len(one) > 15 || one == "." || one == ".." || strings.ContainsFunc(one, bad) {
-			return strconv.Quote(one) + " is no name of a network interface: 15 characters at most, without blanks and slashes"
+			return quote(one) + " is no name of a network interface: 15 characters at most, without blanks and slashes"
 		}
 	}
 	return ""

@@ -11,7 +11,7 @@ import (
 )
 
 // capture returns the init container that makes the pod's traffic go through the proxy, or checks that the CNI plugin has done so; nil
-// without interception.
+// without capture.
 func (j *job) capture() *corev1.Container {
 	if j.mode == "NONE" {
 		return nil

@@ -49,8 +49,8 @@ func (d *Decision) end(inject bool, rule, format string, args ...any) Decision {
 	return *d
 }
 
-// SystemNamespaces are the namespaces whose pods are never injected.
-func SystemNamespaces() []string {
+// systemNamespaces are the namespaces whose pods are never injected.
+func systemNamespaces() []string {
 	return []string{"kube-system", "kube-public", "kube-node-lease", "local-path-storage"}
 }
 
@@ -60,9 +60,9 @@ type Selector struct {
 	Namespace, Object metav1.LabelSelector
 }
 
-// Selectors returns the entries of the webhook configuration of a revision; "" is the control plane without one. byDefault makes namespaces
+// webhookSelectors returns the entries of the webhook configuration of a revision; "" is the control plane without one. byDefault makes namespaces
 // without labels count as enabled.
-func Selectors(revision string, byDefault bool) []Selector {
+func webhookSelectors(revision string, byDefault bool) []Selector {
 	is := func(key string, op metav1.LabelSelectorOperator, values ...string) metav1.LabelSelectorRequirement {
 		return metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: values}
 	}
@@ -87,7 +87,7 @@ func Selectors(revision string, byDefault bool) []Selector {
 		Selector{"namespace" + domain, all(is(namespaceLabel, in, "enabled")), all(is(injectName, notIn, "false"))},
 		Selector{"object" + domain, unlabelled, all(is(injectName, in, "true"), is(revisionName, absent))})
 	if byDefault {
-		unlabelled.MatchExpressions = append(slices.Clone(unlabelled.MatchExpressions), is(namespaceName, notIn, SystemNamespaces()...))
+		unlabelled.MatchExpressions = append(slices.Clone(unlabelled.MatchExpressions), is(namespaceName, notIn, systemNamespaces()...))
 		list = append(list, Selector{"auto" + domain, unlabelled, all(is(injectName, absent), is(revisionName, absent))})
 	}
 	return list
@@ -113,7 +113,7 @@ func (i *Injector) decide(d *Decision, pod *corev1.Pod, inCluster bool) Decision
 	if pod.Spec.HostNetwork {
 		return d.end(false, "host network", "the pod is in the network of its host, whose traffic must not be captured")
 	}
-	if slices.Contains(SystemNamespaces(), pod.Namespace) {
+	if slices.Contains(systemNamespaces(), pod.Namespace) {
 		return d.end(false, "system namespaces", "pods of the namespace %s are never injected", pod.Namespace)
 	}
 	if word, where := asked(pod); word != "" {

@@ -149,7 +149,7 @@ func TestManifest(t *testing.T) {
 		}
 		return set
 	}
-	want := Selectors("", false)
+	want := webhookSelectors("", false)
 	for n, s := range want {
 		if len(c.Webhooks) != len(want) || c.Webhooks[n].Name != s.Name || !maps.Equal(all(c.Webhooks[n].NamespaceSelector), all(s.Namespace)) ||
 			!maps.Equal(all(c.Webhooks[n].ObjectSelector), all(s.Object)) {

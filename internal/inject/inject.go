@@ -76,7 +76,7 @@ type Injector struct {
 
 // New checks the configuration and returns its Injector.
 func New(c Config) (*Injector, error) {
-	i := &Injector{config: c, values: c.Values, selectors: Selectors(c.Revision, c.Values.Webhook.EnableNamespacesByDefault)}
+	i := &Injector{config: c, values: c.Values, selectors: webhookSelectors(c.Revision, c.Values.Webhook.EnableNamespacesByDefault)}
 	if i.config.Mesh == nil {
 		i.config.Mesh = api.DefaultMesh()
 	}
@@ -158,7 +158,7 @@ type Result struct {
 	Warnings []string
 }
 
-// Inject returns the pod with its proxy; the given one stays as it is. An error is a *RefusalError, or several in one.
+// Inject returns the pod with its proxy; the given one stays as it is. An error is a *refusalError, or several in one.
 func (i *Injector) Inject(r Request) (Result, error) {
 	if err := checkAnnotations(r.Pod.Annotations); err != nil {
 		return Result{}, err
@@ -217,7 +217,7 @@ func (i *Injector) templates(pod *corev1.Pod) ([]string, error) {
 	names := items(text)
 	for _, name := range names {
 		if err := knownTemplate(name); err != nil {
-			return nil, &RefusalError{templatesAnnotation, err.Error()}
+			return nil, &refusalError{templatesAnnotation, err.Error()}
 		}
 	}
 	if len(names) == 0 {

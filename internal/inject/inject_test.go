@@ -152,7 +152,7 @@ func TestRefusals(t *testing.T) {
 		for value, want := range cases {
 			p := pod(map[string]string{annotation: value})
 			r, err := i.Inject(Request{Pod: p})
-			var refusal *RefusalError
+			var refusal *refusalError
 			if !errors.As(err, &refusal) || refusal.Annotation != annotation || !strings.Contains(err.Error(), want) || r.Pod != nil {
 				t.Errorf("%s=%q: %v, want %q", annotation, value, err, want)
 			}

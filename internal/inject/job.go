@@ -26,7 +26,7 @@ type job struct {
 
 	// What settle computes.
 	native           bool
-	mode             string // of interception
+	mode             string // of capture
 	uid, gid         int64
 	statusPort       int32
 	cluster, network string

@@ -39,7 +39,7 @@ func scrapeTargets(text string) (list []target, wrong string) {
 		port, path, _ := strings.Cut(one, ":")
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || path != "" && !strings.HasPrefix(path, "/") {
-			return nil, strconv.Quote(one) + " is not PORT:PATH, such as 9000:/metrics; separate several by commas"
+			return nil, quote(one) + " is not PORT:PATH, such as 9000:/metrics; separate several by commas"
 		}
 		switch n {
 		case 15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090:

@@ -33,8 +33,8 @@ const (
 	Definitions  = "pilot-crds"
 )
 
-// Manager is the value of the label app.kubernetes.io/managed-by, and the field manager, of all objects that this package makes.
-const Manager = "pilotctl"
+// manager is the value of the label app.kubernetes.io/managed-by, and the field manager, of all objects that this package makes.
+const manager = "pilotctl"
 
 const managedBy = "app.kubernetes.io/managed-by"
 
@@ -85,7 +85,7 @@ func Render(name string, r Release, values map[string]any) ([]*unstructured.Unst
 		return nil, fmt.Errorf("the values of the chart %s: %w", name, err)
 	}
 	if release, ok := top["Release"].(map[string]any); ok {
-		release["Service"] = Manager
+		release["Service"] = manager
 	}
 	files, err := engine.Render(c, top)
 	if err != nil {
@@ -129,13 +129,13 @@ func parse(text []byte) ([]*unstructured.Unstructured, error) {
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		labels[managedBy] = Manager
+		labels[managedBy] = manager
 		o.SetLabels(labels)
 		all = append(all, o)
 	}
 }
 
-// order are the kinds in the order in which they are applied: objects before those that need them. Webhooks come last, because from then on
+// order are the kinds in the order in which they are applied: objects before their users. Webhooks come last, because from then on
 // API servers ask the control plane.
 var order = []string{
 	"Namespace", "CustomResourceDefinition", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",

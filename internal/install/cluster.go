@@ -34,7 +34,7 @@ const (
 
 // Connect returns the cluster of an API server. It sends no request.
 func Connect(access *rest.Config) (*Cluster, error) {
-	access = rest.AddUserAgent(rest.CopyConfig(access), Manager)
+	access = rest.AddUserAgent(rest.CopyConfig(access), manager)
 	access.QPS, access.Burst = requestsPerSecond, burst
 	client, err := dynamic.NewForConfig(access)
 	if err != nil {
@@ -85,12 +85,12 @@ func (c *Cluster) get(ctx context.Context, r Reference) (*unstructured.Unstructu
 }
 
 // ours reports whether this program has made an object.
-func ours(o *unstructured.Unstructured) bool { return o.GetLabels()[managedBy] == Manager }
+func ours(o *unstructured.Unstructured) bool { return o.GetLabels()[managedBy] == manager }
 
 // apply writes an object.
 func (c *Cluster) apply(ctx context.Context, o *unstructured.Unstructured) error {
 	r := refer(o)
-	_, err := c.at(r).Apply(ctx, r.Name, o, metav1.ApplyOptions{FieldManager: Manager, Force: true})
+	_, err := c.at(r).Apply(ctx, r.Name, o, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
 		return fmt.Errorf("writing %v: %w", r, err)
 	}
@@ -104,7 +104,7 @@ func (c *Cluster) remove(ctx context.Context, r Reference) (bool, error) {
 		return false, err
 	}
 	if !ours(o) {
-		c.Say(fmt.Sprintf("%v stays: it has not the label %s=%s any more", r, managedBy, Manager), true)
+		c.Say(fmt.Sprintf("%v stays: it has not the label %s=%s any more", r, managedBy, manager), true)
 		return false, nil
 	}
 	return true, c.drop(ctx, r)
@@ -152,9 +152,9 @@ func (c *Cluster) until(ctx context.Context, what string, done func() (ok bool, 
 		case <-again.C:
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("waiting for %s took too long%s; correct that and call the command again, it goes on from here (--timeout sets how long it waits)", what, last)
+				return fmt.Errorf("waiting for %s took too long%s; correct that and call the command again, it continues from here (--timeout sets how long it waits)", what, last)
 			}
-			return fmt.Errorf("waiting for %s was interrupted; call the command again, it goes on from here", what)
+			return fmt.Errorf("waiting for %s was interrupted; call the command again, it continues from here", what)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (c *Cluster) keep(ctx context.Context, namespace string, name Name, record 
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "data": data}}
 	o.SetNamespace(namespace)
 	o.SetName(name.record(namespace).Name)
-	o.SetLabels(map[string]string{managedBy: Manager, "app.kubernetes.io/name": name.Chart})
+	o.SetLabels(map[string]string{managedBy: manager, "app.kubernetes.io/name": name.Chart})
 	return c.apply(ctx, o)
 }
 

@@ -120,11 +120,11 @@ func (c *Cluster) Put(ctx context.Context, o *unstructured.Unstructured) error {
 	case err != nil:
 		return err
 	case is == nil:
-		_, err = c.at(r).Create(ctx, o, metav1.CreateOptions{FieldManager: Manager})
+		_, err = c.at(r).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
 	default:
 		o = o.DeepCopy()
 		o.SetResourceVersion(is.GetResourceVersion())
-		_, err = c.at(r).Update(ctx, o, metav1.UpdateOptions{FieldManager: Manager})
+		_, err = c.at(r).Update(ctx, o, metav1.UpdateOptions{FieldManager: manager})
 	}
 	if err != nil {
 		return fmt.Errorf("writing %v: %w", r, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,7 @@ type Plan struct {
 	Chart string
 	// Gateway is the name of a gateway, for the chart Gateway only.
 	Gateway string
-	// Version is the version of the program; Image is that of the images, if the values name none.
+	// Version is the version of the program; Image is the version of the images, if the values name none.
 	Version, Image string
 	// Values are the values of the user.
 	Values map[string]any
@@ -32,7 +33,7 @@ type Plan struct {
 func (p Plan) Name() Name {
 	switch p.Chart {
 	case ControlPlane:
-		return Name{p.Chart, Revision(p.Values)}
+		return Name{p.Chart, revisionOf(p.Values)}
 	case Gateway:
 		return Name{p.Chart, p.Gateway}
 	}
@@ -41,7 +42,7 @@ func (p Plan) Name() Name {
 
 // Objects returns the objects to apply, and warnings about the values.
 func (p Plan) Objects() (objects []*unstructured.Unstructured, warnings []string, err error) {
-	if warnings, err = Ineffective(p.Chart, p.Values); err != nil {
+	if warnings, err = ineffective(p.Chart, p.Values); err != nil {
 		return nil, nil, err
 	}
 	release := Release{Name: p.Gateway, Namespace: p.Namespace, Version: p.Image}
@@ -66,7 +67,7 @@ func (p Plan) Objects() (objects []*unstructured.Unstructured, warnings []string
 // without a namespace: kubectl delete with the output of manifest must not delete a namespace with other objects in it.
 func (p Plan) complete(objects *[]*unstructured.Unstructured, release Release) (warnings []string, err error) {
 	*objects = append(*objects, namespaceObject(p.Namespace))
-	if warnings, err = CheckSettings(*objects); err != nil || p.SkipDefinitions {
+	if warnings, err = checkSettings(*objects); err != nil || p.SkipDefinitions {
 		return warnings, err
 	}
 	definitions, err := Render(Definitions, release, nil)
@@ -77,11 +78,11 @@ func (p Plan) complete(objects *[]*unstructured.Unstructured, release Release) (
 func namespaceObject(name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 	o.SetName(name)
-	o.SetLabels(map[string]string{managedBy: Manager})
+	o.SetLabels(map[string]string{managedBy: manager})
 	return o
 }
 
-// Install makes the objects of a plan on the cluster, or changes those of an installation. It may be called again at any time.
+// Install makes the objects of a plan on the cluster, or changes the objects of an installation. It may be called again at any time.
 func (c *Cluster) Install(ctx context.Context, p Plan, objects []*unstructured.Unstructured) error {
 	record, err := c.Installed(ctx, p.Namespace, p.Name())
 	if err != nil {
@@ -142,16 +143,65 @@ func (c *Cluster) applyAll(ctx context.Context, p Plan, objects []*unstructured.
 		}
 		c.Say(fmt.Sprintf("%d definitions of kinds: applied and established", definitions), true)
 	}
-	if !waited {
+	switch {
+	case !waited:
 		return c.available(ctx, objects)
+	case p.Wait:
+		return c.rooted(ctx, objects)
 	}
 	return nil
+}
+
+// rooting is how long the control plane may take to write its roots into new webhooks. In its first minute it looks for them every second, and later
+// every ten seconds.
+const rooting = 30 * time.Second
+
+// rooted waits until API servers can check who answers the webhooks. Pods of the mesh are refused until then, so a control plane that writes no roots is
+// worth a line, but the installation is complete.
+func (c *Cluster) rooted(ctx context.Context, objects []*unstructured.Unstructured) error {
+	limited, cancel := context.WithTimeout(ctx, rooting)
+	defer cancel()
+	for _, o := range objects {
+		if !isWebhook(o.GetKind()) {
+			continue
+		}
+		r := refer(o)
+		err := c.until(limited, "the roots of "+r.String(), func() (bool, string, error) {
+			is, err := c.get(limited, r)
+			if err != nil || is == nil {
+				return false, "it was deleted", err
+			}
+			return hasRoots(is), "the control plane has not written them yet", nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case limited.Err() != nil:
+			c.Say(r.String()+" has no roots yet, and API servers cannot call it: see the log of the control plane, and pilotctl check", true)
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// hasRoots reports whether all webhooks of a configuration have a caBundle.
+func hasRoots(o *unstructured.Unstructured) bool {
+	list, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
+	for _, one := range list {
+		m, _ := one.(map[string]any)
+		if bundle, _, _ := unstructured.NestedString(m, "clientConfig", "caBundle"); bundle == "" {
+			return false
+		}
+	}
+	return true
 }
 
 // namespace makes the namespace of the control plane, if there is none. An existing one stays as it is: it has another owner.
 func (c *Cluster) namespace(ctx context.Context, name string) error {
 	o := namespaceObject(name)
-	_, err := c.at(refer(o)).Create(ctx, o, metav1.CreateOptions{FieldManager: Manager})
+	_, err := c.at(refer(o)).Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil

@@ -64,12 +64,12 @@ func rendered(t *testing.T, in map[string]string) []txtar.File {
 	}
 	var warnings []string
 	if err == nil && in["chart"] == ControlPlane {
-		warnings, err = CheckSettings(objects)
+		warnings, err = checkSettings(objects)
 	}
 	if err != nil {
 		return []txtar.File{{Name: "error", Data: []byte(err.Error() + "\n")}}
 	}
-	unused, err := Ineffective(in["chart"], values)
+	unused, err := ineffective(in["chart"], values)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func rendered(t *testing.T, in map[string]string) []txtar.File {
 	return append(files, txtar.File{Name: "output.yaml", Data: out})
 }
 
-// TestPermissions: the chart gives the control plane the permissions of manifests/rbac.yaml, and its webhooks those of manifests/webhooks.yaml.
+// TestPermissions: the chart gives the control plane the permissions of manifests/rbac.yaml, and its webhooks are the same as in manifests/webhooks.yaml.
 func TestPermissions(t *testing.T) {
 	objects, err := Render(ControlPlane, Release{Name: "pilot", Namespace: "istio-system"}, nil)
 	if err != nil {
@@ -131,7 +131,7 @@ func plain(t *testing.T, v any) any {
 	return out
 }
 
-// TestDefinitions: the chart of definitions has those of the API module.
+// TestDefinitions: the chart of definitions has the definitions of the API module.
 func TestDefinitions(t *testing.T) {
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "istio.io/api").Output()
 	if err != nil {
@@ -210,7 +210,7 @@ func TestWritten(t *testing.T) {
 	}
 	want := []string{
 		"ConfigMap mesh/pilot-policies-0", "ConfigMap mesh/pilot-policies-1", "ConfigMap mesh/pilot-policies-2", "ConfigMap mesh/pilot-policies-3",
-		"Secret mesh/istio-ca-secret", "Lease mesh/pilot-discovery-leader", "ConfigMap istio-ca-root-cert", "ConfigMap istio-ca-crl",
+		"ConfigMap mesh/pilot-bundles", "Secret mesh/istio-ca-secret", "Lease mesh/pilot-discovery-leader", "Lease mesh/pilot-discovery-untaint", "ConfigMap istio-ca-root-cert", "ConfigMap istio-ca-crl",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)

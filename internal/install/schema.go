@@ -64,7 +64,7 @@ func sorted(err error) []string {
 	return slices.Sorted(strings.SplitSeq(strings.TrimSpace(err.Error()), "\n"))
 }
 
-// walk calls visit for each value with its part of the schema, nil if the schema has none, and the part that it would stand in.
+// walk calls visit for each value with its part of the schema, nil if the schema has none, and the part that it would belong to.
 func (s *schema) walk(root *schema, at string, values map[string]any, visit func(at string, found, parent *schema)) {
 	if s.Ref == "#" {
 		s = root
@@ -107,8 +107,8 @@ func (s *schema) places(at, name string) (found []string) {
 	return found
 }
 
-// Ineffective returns the values that a chart accepts because Istio's chart has them, and why each has no effect here.
-func Ineffective(name string, values map[string]any) ([]string, error) {
+// ineffective returns the values that a chart accepts because Istio's chart has them, and why each has no effect here.
+func ineffective(name string, values map[string]any) ([]string, error) {
 	c, err := load(name)
 	if err != nil {
 		return nil, err

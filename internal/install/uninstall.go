@@ -168,7 +168,8 @@ func (c *Cluster) leftovers(ctx context.Context, namespace string) error {
 
 // written returns the objects that a control plane writes itself, in its namespace and in every one. Its roles name them.
 func written(namespace string) (own, everywhere []Reference, err error) {
-	objects, err := Render(ControlPlane, Release{Namespace: namespace}, nil)
+	all := map[string]any{"taint": map[string]any{"enabled": true}} // any installation may have had this setting
+	objects, err := Render(ControlPlane, Release{Namespace: namespace}, all)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -238,7 +239,7 @@ func (c *Cluster) removeNamespace(ctx context.Context, name string) error {
 		kind.Namespace = name
 		list, err := c.at(kind).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return fmt.Errorf("looking what is in the namespace %s: %w", name, err)
+			return fmt.Errorf("looking for objects in the namespace %s: %w", name, err)
 		}
 		for _, other := range list.Items {
 			if other.GetName() == "kube-root-ca.crt" {

@@ -59,8 +59,8 @@ func Over(below, above map[string]any) map[string]any {
 	return all
 }
 
-// Revision returns the revision that values name; empty for the default one.
-func Revision(values map[string]any) string {
+// revisionOf returns the revision that values name; empty for the default one.
+func revisionOf(values map[string]any) string {
 	text, _ := values["revision"].(string)
 	if pilot, ok := values["pilot"].(map[string]any); ok && text == "" {
 		text, _ = pilot["revision"].(string)
@@ -71,8 +71,8 @@ func Revision(values map[string]any) string {
 	return text
 }
 
-// CheckSettings checks the mesh configuration and the values of injection in rendered objects. Warnings are about settings that are ignored.
-func CheckSettings(objects []*unstructured.Unstructured) (warnings []string, err error) {
+// checkSettings checks the mesh configuration and the values of injection in rendered objects. Warnings are about settings that are ignored.
+func checkSettings(objects []*unstructured.Unstructured) (warnings []string, err error) {
 	mesh, problems := api.DecodeMesh("meshConfig", []byte(text(objects, "mesh")))
 	for _, p := range problems {
 		warnings = append(warnings, p.String())

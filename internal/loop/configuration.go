@@ -39,7 +39,7 @@ func (l *Loop) Configuration(ctx context.Context, who server.ConfigurationReader
 	select {
 	case <-l.synced:
 	default:
-		return nil, status.Error(codes.Unavailable, ErrNotReady.Error())
+		return nil, status.Error(codes.Unavailable, errNotReady.Error())
 	}
 	r := &reader{loop: l, cluster: who.Cluster, changed: changed, content: map[string]configuration.Map{}}
 	var refused error

@@ -56,7 +56,7 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 	has, known := s.HasCluster(envoy.OnDemandCluster)
 	p.OnDemand = onDemand(p.OnDemand, node.GetUserAgentName(), s.Variant(), has, known)
 	c, err := l.Attach(p, s)
-	if errors.Is(err, ErrNotReady) {
+	if errors.Is(err, errNotReady) {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// ErrNotReady means that some source has not listed everything yet. A proxy must not receive half a mesh.
-var ErrNotReady = errors.New("the control plane has not read all of its configuration yet; connect again in a moment")
+// errNotReady means that some source has not listed everything yet. A proxy must not receive half a mesh.
+var errNotReady = errors.New("the control plane has not read all of its configuration yet; connect again in a moment")
 
 // Watcher is a stream that receives the states of its class, and the answers to the names it asked for. Its methods must not
 // block.
@@ -92,7 +92,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	select {
 	case <-l.synced:
 	default:
-		return nil, ErrNotReady
+		return nil, errNotReady
 	}
 	id := fmt.Sprintf("%s-%d", p.ID, l.next.Add(1))
 	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[connected.RejectedContent]struct{}{}}

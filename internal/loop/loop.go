@@ -1,6 +1,6 @@
 // Package loop is the loop between sources and streams: the one goroutine that owns the store and the graph.
 //
-// Each change (a batch of a source, a proxy that connects or leaves, a rejection) is a job in a queue, and whoever queues it does
+// Each change (a batch of a source, a proxy that connects or leaves, a rejection) is a job in a queue, and its sender does
 // not wait. The loop takes the jobs that have arrived as one commit, recomputes what changed, and delivers the new states of
 // proxy classes to their streams. This group commit takes the place of a debounce timer: the first event is processed at once,
 // and events that arrive during a commit join the next one. Reports about proxies go with each commit as far as there is room.

@@ -176,7 +176,7 @@ const web0 = "sidecar~10.1.0.1~web-0.shop~shop.svc.cluster.local"
 
 func TestNobodyIsAdmittedBeforeAllIsRead(t *testing.T) {
 	f := start(t, Settings{})
-	if _, err := f.Attach(meshtest.Node(t, web0, ""), newStream()); !errors.Is(err, ErrNotReady) {
+	if _, err := f.Attach(meshtest.Node(t, web0, ""), newStream()); !errors.Is(err, errNotReady) {
 		t.Fatalf("before the source has listed: %v, want ErrNotReady", err)
 	}
 	f.Apply(source.Batch{Source: "test"})

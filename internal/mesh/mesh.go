@@ -86,7 +86,7 @@ func ParseNearness(s string) (n Nearness, known bool) {
 // Port is a port of a service.
 type Port struct {
 	Number     uint32
-	TargetPort uint32 // 0 stands for Number
+	TargetPort uint32 // 0 means Number
 	// TargetName is the name of the port of a workload to which the port leads. If it is not empty, it counts and TargetPort does not.
 	TargetName string
 	Name       string
@@ -103,15 +103,15 @@ func (p Port) Target() uint32 {
 
 // The ports of a sidecar to which traffic is redirected, unless the mesh configuration has others. Services with these ports cannot be reached.
 const (
-	ProxyOutboundPort = 15001
-	ProxyInboundPort  = 15006
+	proxyOutboundPort = 15001
+	proxyInboundPort  = 15006
 )
 
 // CapturePorts are the ports of sidecars to which traffic is redirected.
 type CapturePorts struct{ Outbound, Inbound uint32 }
 
 // DefaultCapturePorts returns the ports if the mesh configuration has no others.
-func DefaultCapturePorts() CapturePorts { return CapturePorts{ProxyOutboundPort, ProxyInboundPort} }
+func DefaultCapturePorts() CapturePorts { return CapturePorts{proxyOutboundPort, proxyInboundPort} }
 
 // Reserved is like the function of this name, for a mesh with these ports.
 func (c CapturePorts) Reserved(n uint32, bound bool) bool {
@@ -130,7 +130,7 @@ const (
 // proxy or its agent binds.
 func Reserved(n uint32, bound bool) bool {
 	if !bound {
-		return n == ProxyOutboundPort || n == ProxyInboundPort
+		return n == proxyOutboundPort || n == proxyInboundPort
 	}
 	return n >= firstOwnPort && n <= lastOwnPort || n == statisticsPort
 }
@@ -139,7 +139,7 @@ func Reserved(n uint32, bound bool) bool {
 // interface, the listeners for redirected traffic, tunnels, probes and scrapes, or the agent's debug, status or DNS server.
 func OwnPort(n uint32) bool {
 	switch n {
-	case 15000, ProxyOutboundPort, 15004, ProxyInboundPort, 15008, 15020, 15021, 15053, statisticsPort:
+	case 15000, proxyOutboundPort, 15004, proxyInboundPort, 15008, 15020, 15021, 15053, statisticsPort:
 		return true
 	}
 	return false
@@ -174,7 +174,8 @@ type Service struct {
 	Near Nearness
 	// Headless is true if clients resolve the name of the service to the addresses of its endpoints.
 	Headless bool
-	// ByFamily is true if Addresses are the addresses of one service in several IP versions. A client uses the addresses of its own versions.
+	// ByFamily is true if Addresses are the addresses of one service in several IP versions. A client uses the addresses of its own versions. It is
+	// true for Services of Kubernetes clusters, and for all services in a dual-stack mesh.
 	ByFamily bool
 	// ClusterLocal is true if clients use only the endpoints in their own cluster, of a service that several clusters have.
 	ClusterLocal bool
@@ -387,6 +388,8 @@ func LabelledLocality(labels Labels) Locality {
 type Endpoint struct {
 	// Address is an IP address, a DNS name, or "unix://" and a path.
 	Address string
+	// Second is its address in the other version of IP; empty if it has none, or if the mesh is not dual-stack.
+	Second string
 	// Ports are the ports of the endpoint by the name of the service port. Other ports are Port.Target.
 	Ports map[string]uint32
 	// OnlyPorts is true if the endpoint serves no other ports.
@@ -404,24 +407,9 @@ type Endpoint struct {
 	Workload string
 }
 
-// Health is whether an endpoint takes requests.
-type Health uint8
-
-// The states of endpoints. Endpoints in a state before Draining may take requests of new sessions.
-const (
-	// Healthy endpoints take requests.
-	Healthy Health = iota
-	// Unready endpoints take no requests at the moment. Clients know them, so that they can be used in an emergency.
-	Unready
-	// Draining endpoints are about to end. They take requests of existing sessions, and clients of services without sessions do not get them.
-	Draining
-	// Unusable endpoints are not sent to clients.
-	Unusable
-)
-
 // Equal reports whether all fields are equal.
 func (e Endpoint) Equal(o Endpoint) bool {
-	return e.Address == o.Address && e.Place == o.Place && e.Weight == o.Weight &&
+	return e.Address == o.Address && e.Second == o.Second && e.Place == o.Place && e.Weight == o.Weight &&
 		e.ServiceAccount == o.ServiceAccount && e.MeshTLS == o.MeshTLS && e.Health == o.Health && e.OnlyPorts == o.OnlyPorts && e.Labels == o.Labels && e.Workload == o.Workload &&
 		len(e.Ports) == len(o.Ports) && (len(e.Ports) == 0 || maps.Equal(e.Ports, o.Ports))
 }

@@ -1,11 +1,8 @@
 package meshtest
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -37,13 +34,10 @@ type Golden struct {
 // Run runs one subtest per file testdata/*.txtar.
 func (g Golden) Run(t *testing.T) {
 	t.Helper()
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no golden files", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { g.check(t, file) })
-	}
+	PlayFiles(t, g.Update, func(t *testing.T, _ []txtar.File) func(name, text string) (string, bool) {
+		run := goldenRun{Golden: g, t: t, world: New(t)}
+		return run.section
+	})
 }
 
 // goldenRun is the state of one golden file while its sections are processed.
@@ -53,30 +47,6 @@ type goldenRun struct {
 	world *World
 	state *resource.State // of the proxy that was connected last
 	show  []string        // the lines of the last show section
-}
-
-func (g Golden) check(t *testing.T, file string) {
-	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := goldenRun{Golden: g, t: t, world: New(t)}
-	for i := range archive.Files {
-		f := &archive.Files[i]
-		got, printed := run.section(f.Name, string(f.Data))
-		switch {
-		case !printed:
-		case g.Update:
-			f.Data = []byte(got)
-		case !bytes.Equal(f.Data, []byte(got)):
-			t.Errorf("%s: %s differs; run with -update if that is meant:\n%s", file, f.Name, Difference(string(f.Data), got))
-		}
-	}
-	if g.Update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // section processes one section. printed is false if the section is input.
@@ -106,7 +76,7 @@ func (g *goldenRun) section(name, text string) (got string, printed bool) {
 	case "domains":
 		return Domains(g.t, g.state), true
 	case "chains":
-		return Chains(g.t, g.state), true
+		return chains(g.t, g.state), true
 	case "problems":
 		return joinLines(g.world.Problems()), true
 	default:

@@ -7,7 +7,9 @@ package meshtest
 import (
 	"maps"
 	"slices"
+	"strings"
 
+	"golang.org/x/tools/txtar"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -69,8 +71,18 @@ type Options struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// FilterGatewayClusters is true if gateways have the clusters of the services only to which they route.
+	FilterGatewayClusters bool
 	// Sessions is true if requests of services with sessions reach the endpoint of their session.
 	Sessions bool
+	// DualStack is true if proxies with addresses of both IP versions use both.
+	DualStack bool
+	// Unready says whether clients know endpoints that take no requests at the moment.
+	Unready mesh.UnreadyEndpoints
+	// SidecarRemoteAddress is true if sidecars add the address of the application to x-forwarded-for.
+	SidecarRemoteAddress bool
+	// ServicesBesideIngress is true if the ports of services count beside the ingress listeners of a Sidecar.
+	ServicesBesideIngress bool
 	// HTTP10 is true if all proxies accept HTTP/1.0.
 	HTTP10 bool
 	// TraceSampling is the percentage of new requests that are traced if nothing else sets one; nil for 1.
@@ -88,6 +100,8 @@ func New(t T) *World { return NewWith(t, Options{}) }
 func NewWith(t T, o Options) *World {
 	tables := state.New(state.Options{
 		ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher, QUIC: o.QUIC,
+		FilterGatewayClusters: o.FilterGatewayClusters, DualStack: o.DualStack, Unready: o.Unready,
+		SidecarRemoteAddress: o.SidecarRemoteAddress, ServicesBesideIngress: o.ServicesBesideIngress,
 		StripHostPort: o.StripHostPort, HTTP10: o.HTTP10, Sessions: o.Sessions, TraceSampling: o.TraceSampling, Variable: o.Variable,
 	})
 	o.Query.Strict = true
@@ -158,6 +172,27 @@ func (w *World) Load(yaml string) {
 		}
 	}
 	w.commit(objects, gone)
+}
+
+// LoadFiles commits the documents of files with YAML as the source of files does: a refused one becomes Problems. Other files are left out.
+func (w *World) LoadFiles(files []txtar.File) {
+	var objects []*api.Object
+	var problems []api.Problem
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name, ".yaml") {
+			continue
+		}
+		for _, d := range api.Decode(f.Name, f.Data) {
+			d.Check()
+			problems = append(problems, d.Problems...)
+			if d.Object != nil {
+				objects = append(objects, d.Object)
+			}
+		}
+	}
+	batch := w.Batch(objects...)
+	batch.Problems = source.ProblemEvents(nil, problems)
+	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, batch) })
 }
 
 func (w *World) commit(objects []*api.Object, gone []api.Key) {

@@ -89,9 +89,9 @@ func Domains(t T, s *resource.State) string {
 	return out.String()
 }
 
-// Chains lists how connections to the workload are handled: the filter chains of inbound listeners, a line each, and
+// chains lists how connections to the workload are handled: the filter chains of inbound listeners, a line each, and
 // the ports where TLS and HTTP are detected.
-func Chains(t T, s *resource.State) string {
+func chains(t T, s *resource.State) string {
 	t.Helper()
 	var out strings.Builder
 	for r := range s.Layers(resource.Listener).All() {

@@ -73,7 +73,7 @@ func (g Random) serviceEntry() *networking.ServiceEntry {
 	s := &networking.ServiceEntry{
 		Hosts:      rapid.SliceOfNDistinct(rapid.SampledFrom(serviceHosts()), 1, 2, rapid.ID).Draw(g.T, "hosts"),
 		Resolution: networking.ServiceEntry_STATIC, ExportTo: g.exportTo(),
-		Addresses: pick(g.T, "addresses", nil, nil, []string{"10.9.0.1"}, []string{"10.9.0.2", "10.9.0.1"}, []string{"10.10.0.0/16"}),
+		Addresses: pick(g.T, "addresses", nil, nil, []string{"10.9.0.1"}, []string{"10.9.0.2", "10.9.0.1"}, []string{"10.9.0.1", "fd00:9::1"}, []string{"fd00:9::1"}, []string{"10.10.0.0/16"}),
 	}
 	s.Ports = g.ports()
 	if rapid.Bool().Draw(g.T, "selects") {

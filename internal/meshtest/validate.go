@@ -28,7 +28,7 @@ func Validate(t T, s *resource.State) {
 			if typ == resource.NameTable || typ == resource.Bootstrap {
 				continue // their packages have rules of their own: patches of a bootstrap are a part of one
 			}
-			if err := Valid(m); err != nil {
+			if err := valid(m); err != nil {
 				t.Errorf("%v %q: %v", typ, r.Name(), err)
 			}
 			switch m := m.(type) {
@@ -60,8 +60,8 @@ func Validate(t T, s *resource.State) {
 	}
 }
 
-// Valid runs the validation that was generated for a message.
-func Valid(m proto.Message) error {
+// valid runs the validation that was generated for a message.
+func valid(m proto.Message) error {
 	v, ok := m.(interface{ ValidateAll() error })
 	if !ok {
 		return fmt.Errorf("%T has no validation", m)

@@ -19,11 +19,11 @@ func TestClassHash(t *testing.T) {
 	seen := map[omap.Hash]Class{}
 	for _, c := range []Class{
 		{}, {Namespace: "a"}, {Sidecar: api.Key{Kind: "a"}}, {Sidecar: api.Key{Namespace: "a"}}, {Sidecar: api.Key{Name: "a"}},
-		{Mode: None}, {ShortNames: true}, {HTTP10: true}, {Idle: 1}, {Idle: 256}, {OldStats: 38}, {Telemetry: api.Key{Name: "a"}}, {Telemetry: api.Key{Kind: "a"}}, {Extensions: intern.Of(api.Key{Name: "a"})}, {Gateway: true}, {Cluster: "a"}, {Network: "a"},
+		{Mode: None}, {ShortNames: true}, {HTTP10: true}, {Balance: Balance{Inbound: true}}, {Balance: Balance{Outbound: true}}, {Idle: 1}, {Idle: 256}, {OldStats: 38}, {Telemetry: api.Key{Name: "a"}}, {Telemetry: api.Key{Kind: "a"}}, {Extensions: intern.Of(api.Key{Name: "a"})}, {Gateway: true}, {Cluster: "a"}, {Network: "a"},
 		{Families: mesh.OnlyIPv6}, {Families: mesh.BothFamilies}, {Own: intern.Of(netip.MustParseAddrPort("10.0.0.1:80"))},
 		{Labels: labelSet("a", "")}, {Labels: labelSet("", "a")}, {Labels: labelSet("a", "", "", "")}, {Bind: "a"},
 		{Rules: intern.Of("a")}, {Rules: intern.Of("a", "")}, {Policies: intern.Of(api.Key{Name: "a"})}, {Policies: intern.Of(api.Key{Kind: "a"})}, {Labels: labelSet("a", ""), Rules: intern.Of("a")},
-		{Unprivileged: true}, {Ingress: true}, {OnDemand: true}, {Networks: intern.Of("a")}, {Networks: intern.Of("a", "")}, {Rules: intern.Of("a"), Networks: intern.Of("a")},
+		{Unprivileged: true}, {Ingress: true}, {OnDemand: true}, {OtherAuthority: true}, {NoCertificate: true}, {Networks: intern.Of("a")}, {Networks: intern.Of("a", "")}, {Rules: intern.Of("a"), Networks: intern.Of("a")},
 		limited(connection.Settings{}), limited(connection.Of(&meshconfig.ProxyConfig_ConnectionSettings{Profile: meshconfig.ProxyConfig_ConnectionSettings_EDGE})), limited(connection.Settings{ListenerBuffer: connection.Limit[uint32]{Set: true, Value: 0}}), limited(connection.Settings{ClusterBuffer: connection.Limit[uint32]{Set: true, Value: 0}}),
 		limited(connection.Settings{Streams: connection.Limit[uint32]{Set: true, Value: 1}}), limited(connection.Settings{StreamWindow: connection.Limit[uint32]{Set: true, Value: 1}}), limited(connection.Settings{ConnectionWindow: connection.Limit[uint32]{Set: true, Value: 1}}),
 		limited(connection.Settings{Idle: connection.Limit[time.Duration]{Set: true, Value: 0}}), limited(connection.Settings{MaxAge: connection.Limit[time.Duration]{Set: true, Value: 0}}), limited(connection.Settings{Drain: connection.Limit[time.Duration]{Set: true, Value: 0}}),

@@ -34,11 +34,12 @@ const (
 // ErrNamespace means that a node names two namespaces: one in its id, and another one in its metadata.
 var ErrNamespace = errors.New("the node id and the metadata name different namespaces")
 
-// A proxy that cannot have a certificate of the mesh says so in its metadata. Nothing of Istio's says it, and its proxies always have
-// one.
+// A proxy that cannot have a certificate of the mesh says so in its metadata, and one whose certificates come from an authority other than the control
+// plane. Nothing of Istio's says either.
 const (
 	certificatesKey = "WORKLOAD_CERTIFICATES"
 	noCertificates  = "none"
+	otherAuthority  = "other-authority"
 )
 
 // bootstrapKey is the key of the metadata by which an agent asks for patches of the bootstrap. Its value is the role of the agent's proxy.
@@ -130,7 +131,7 @@ func ownPorts(m *structpb.Struct) intern.List[uint32] {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand, demand, bootstrap string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged, split, networks, onDemand, demand, bootstrap, balanceIn, balanceOut string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -139,6 +140,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
 		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged}, {"VHDS", &split}, {"REQUESTED_NETWORK_VIEW", &networks}, {onDemandKey, &onDemand}, {demandKey, &demand}, {bootstrapKey, &bootstrap},
+		{"INBOUND_LISTENER_EXACT_BALANCE", &balanceIn}, {"OUTBOUND_LISTENER_EXACT_BALANCE", &balanceOut},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -155,9 +157,9 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	if d, err := time.ParseDuration(idle); err == nil && d > 0 { // the agent refuses other texts
 		p.Idle = d
 	}
-	p.NoCertificate = certificates == noCertificates
+	p.NoCertificate, p.OtherAuthority = certificates == noCertificates, certificates == otherAuthority
 	p.HTTP10, p.DNS, p.Unprivileged, p.SplitRoutes = isTrue(http10), isTrue(dns), isTrue(unprivileged), split == "" || isTrue(split)
-	p.Networks, p.OwnPorts = names(networks), ownPorts(m)
+	p.Networks, p.OwnPorts, p.Balance = names(networks), ownPorts(m), Balance{Inbound: isTrue(balanceIn), Outbound: isTrue(balanceOut)}
 	if role := Role(bootstrap); p.Role == Agent && (role == Sidecar || role == Router) {
 		p.BootstrapOf = role
 	}

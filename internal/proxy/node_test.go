@@ -69,6 +69,20 @@ func TestSplitRoutes(t *testing.T) {
 	}
 }
 
+// TestCertificates: a proxy says that it has no certificates, or that they come from another authority than the control plane. A proxy of Istio says
+// neither.
+func TestCertificates(t *testing.T) {
+	for text, want := range map[string]Proxy{
+		`{}`: {}, `{"WORKLOAD_CERTIFICATES": "none"}`: {NoCertificate: true}, `{"WORKLOAD_CERTIFICATES": "other-authority"}`: {OtherAuthority: true},
+		`{"WORKLOAD_CERTIFICATES": "other"}`: {},
+	} {
+		p, err := Parse(Node{ID: webID, Metadata: metadata(t, text)})
+		if err != nil || p.NoCertificate != want.NoCertificate || p.OtherAuthority != want.OtherAuthority {
+			t.Errorf("with %s: none %t, of another authority %t, %v", text, p.NoCertificate, p.OtherAuthority, err)
+		}
+	}
+}
+
 func TestParseNamesWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ id, metadata, want string }{
 		{"", "", "node id is empty"},

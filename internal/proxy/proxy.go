@@ -104,6 +104,8 @@ type Proxy struct {
 	SplitRoutes bool
 	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration
+	// Balance says which listeners give each new connection to the worker with the fewest.
+	Balance Balance
 	// OwnPorts are the ports at which its Envoy and its agent listen, sorted; ports that all proxies have (mesh.OwnPort) are left out.
 	OwnPorts intern.List[uint32]
 	// Version is the version that the agent reports.
@@ -118,6 +120,8 @@ type Proxy struct {
 	Account string
 	// NoCertificate is true if the proxy reports that it has no certificate of the mesh and cannot get one.
 	NoCertificate bool
+	// OtherAuthority is true if the proxy reports that its certificates come from an authority other than the control plane.
+	OtherAuthority bool
 	// Unprivileged is true if the proxy cannot listen at ports below 1024.
 	Unprivileged bool
 	// OnDemand says whether a gateway gets certificates when clients ask for them.
@@ -148,9 +152,13 @@ func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Networks == o.Networks && p.Topology == o.Topology && p.Connections == o.Connections && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
-		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && p.OwnPorts == o.OwnPorts && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.BootstrapOf == o.BootstrapOf && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.HostsOnDemand == o.HostsOnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
+		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.SplitRoutes == o.SplitRoutes && p.Idle == o.Idle && p.Balance == o.Balance && p.OwnPorts == o.OwnPorts && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.OtherAuthority == o.OtherAuthority && p.DNS == o.DNS && p.BootstrapOf == o.BootstrapOf && p.Unprivileged == o.Unprivileged && p.OnDemand == o.OnDemand && p.HostsOnDemand == o.HostsOnDemand && p.Identity == o.Identity && p.From == o.From && p.Connected.Equal(o.Connected) && proto.Equal(p.Metadata, o.Metadata)
 }
+
+// Balance says which listeners of a proxy give each new connection to the worker of Envoy that has the fewest, instead of whichever accepts it. The
+// listener of redirected outbound connections never does: it hands them over to other listeners.
+type Balance struct{ Inbound, Outbound bool }
 
 // Origin is where a proxy runs: the address from which it connected, and its own ports. Two proxies on one host have different ports, because each
 // port has one process.
@@ -235,6 +243,8 @@ type Class struct {
 	OldStats uint32
 	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration
+	// Balance says which listeners give each new connection to the worker with the fewest. A router has outbound listeners only.
+	Balance Balance
 	// Gateway is true if the proxy is a router: it has no workload, and no traffic is redirected to it.
 	Gateway bool
 	// Selectors are the selectors of the Gateways that a router serves, sorted. Another Gateway with one of them changes no class. Targets are its ports for the ports of the services that select it, sorted;
@@ -260,6 +270,9 @@ type Class struct {
 	MTLS mesh.MTLS
 	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one.
 	NoCertificate bool
+	// OtherAuthority is true if the certificates of the proxy come from an authority other than the control plane, so that its requests name its workload
+	// in a header. It is false while metrics are off.
+	OtherAuthority bool
 	// Network is the network of the proxy, if gateways lead into it from others. It is empty otherwise: such a proxy reaches the same
 	// endpoints through gateways as one whose network is not known.
 	Network string
@@ -279,7 +292,7 @@ type Class struct {
 // Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
 func (c Class) Hash() omap.Hash {
 	var h hashed
-	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names, c.Unprivileged, c.Ingress, c.OnDemand, c.HostsOnDemand)
+	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names, c.Unprivileged, c.Ingress, c.OnDemand, c.HostsOnDemand, c.OtherAuthority, c.Balance.Inbound, c.Balance.Outbound)
 	h.number(int64(c.Mode))
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))

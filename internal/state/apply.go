@@ -34,7 +34,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 		t.writeNetworks(tx, b.Networks)
 	}
 	for _, e := range b.Events {
-		if t.applyKube(tx, e) || t.applyKeySet(tx, e) || t.applyResolution(tx, e) || t.applyRegistry(tx, e) {
+		if t.applyKube(tx, e) || t.applyKeySet(tx, e) || t.applyBundle(tx, e) || t.applyResolution(tx, e) || t.applyRegistry(tx, e) {
 			continue
 		}
 		at := sourcedKey{b.Source, e.Key}

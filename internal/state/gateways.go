@@ -24,8 +24,9 @@ import (
 // Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
 // object counts is decided by queries (view/gateway), because it depends on settings and on other objects.
 type Gateways struct {
-	// Servers are the servers that gateways listen for.
-	Servers store.Table[api.Key, *GatewayServers]
+	// Servers are the servers that gateways listen for, by object, and Declared the servers of Gateways one by one.
+	Servers  store.Table[api.Key, *GatewayServers]
+	Declared Declared
 	// Selectors are the labels of the gateways that serve a Gateway. Selecting lists the Gateways by the first label of their selector, and
 	// Gateways without a selector under no label.
 	Selectors store.Table[api.Key, mesh.Labels]
@@ -162,7 +163,9 @@ type GatewayRoutes struct {
 func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
 	selector := mesh.LabelsOf(spec.Selector)
 	t.Gateways.Selectors.Set(tx, o.Key, selector)
-	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gateway.ServersOf(spec, o.Namespace), Selector: selector})
+	servers := gateway.ServersOf(spec, o.Namespace)
+	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: servers, Selector: selector})
+	t.Gateways.Declared.set(tx, o.Key, servers, age(o), selector)
 }
 
 // bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
@@ -237,6 +240,7 @@ func (t *Tables) defineGateways(db *store.DB) {
 		add(first, SelectingPolicy{Key: k, Labels: labels})
 	})
 	g.defineSelected()
+	g.defineDeclared(db)
 	t.defineBindings(db)
 	t.defineAdmission(db)
 	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
@@ -246,15 +250,6 @@ func (t *Tables) defineGateways(db *store.DB) {
 			}
 			for _, host := range server.Hosts {
 				add(host.Name, AgeKey{s.Created, k})
-			}
-		}
-	})
-	g.SecureGateways = store.NewIndex(g.Servers, "secureGateways", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
-		for _, server := range s.Servers {
-			for _, host := range server.Hosts {
-				if !s.Admission.ByClass && server.Kind().IsTLS() {
-					add(host.Name, AgeKey{s.Created, k})
-				}
 			}
 		}
 	})
@@ -271,7 +266,7 @@ func (t *Tables) defineGateways(db *store.DB) {
 	})
 }
 
-// defineSelected defines which Gateways a selector has, and which name a credential.
+// defineSelected defines which Gateways a selector has.
 func (g *Gateways) defineSelected() {
 	g.Selected = store.NewIndex(g.Servers, "gatewaysSelected", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, SelectedGateway)) {
 		if row.Admission.ByClass {
@@ -283,19 +278,6 @@ func (g *Gateways) defineSelected() {
 		}
 		add(proxy.GatewaySelector{Labels: row.Selector}, SelectedGateway{k, n})
 		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, SelectedGateway{k, n})
-	})
-	g.CredentialUsers = store.NewIndex(g.Servers, "gatewayCredentialUsers", func(k api.Key, row *GatewayServers, add func(string, api.Key)) {
-		for _, server := range row.Servers {
-			if row.Admission.ByClass || server.TLS == nil {
-				continue
-			}
-			for _, name := range server.TLS.Credentials {
-				add(name, k)
-			}
-			if name := server.TLS.RootsCredential; name != "" {
-				add(name, k)
-			}
-		}
 	})
 }
 

@@ -30,6 +30,8 @@ type Kube struct {
 	SlicesOf store.Index[api.Key, api.Key]
 	// HTTPAddresses lists by port the addresses at which a Service has a port for HTTP.
 	HTTPAddresses store.Index[uint32, kube.ServiceAddress]
+	// SlicesWith lists the slices of a Service with an endpoint at an address, in a dual-stack mesh. It is empty in others.
+	SlicesWith store.Index[ServiceAddress, api.Key]
 	// SlicesAt lists the slices with an endpoint at an address that may belong to a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
 	// Unselecting lists the Services of a namespace without a selector, whose endpoints are made by hand.
@@ -49,6 +51,13 @@ type Kube struct {
 	PodsWith  store.Index[PodLabels, api.Key]
 	LabelSets store.Index[LabelIn, PodLabels]
 
+	// Uncaptured has a row for each node with the taint kube.UncapturedTaint, and UncapturedIn lists them by cluster. Agents has the node of each pod
+	// that captures traffic there, and AgentsOn lists these pods by node.
+	Uncaptured   store.Table[api.Key, bool]
+	UncapturedIn store.Index[string, api.Key]
+	Agents       store.Table[api.Key, string]
+	AgentsOn     store.Index[ClusterNode, api.Key]
+
 	Nodes      store.Table[api.Key, *kube.Node]
 	Namespaces store.Table[api.Key, *kube.Namespace]
 
@@ -61,6 +70,17 @@ type Kube struct {
 
 // ClusterAddress is an address of pods in a cluster.
 type ClusterAddress struct{ Cluster, Address string }
+
+// ServiceOf returns the key of the Service of a slice.
+func ServiceOf(slice api.Key, s *kube.Slice) api.Key {
+	return api.Key{Kind: kube.KindService, Namespace: slice.Namespace, Name: s.Service, Cluster: slice.Cluster}
+}
+
+// ServiceAddress is an address of endpoints of a Service.
+type ServiceAddress struct {
+	Service api.Key
+	Address string
+}
 
 // ClusterNode is a node of a cluster, by its name.
 type ClusterNode struct{ Cluster, Node string }
@@ -100,7 +120,16 @@ func (t *Tables) defineKube(db *store.DB) {
 	t.defineSelections()
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
-		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
+		add(ServiceOf(key, s), key)
+	})
+	dualStack := t.options.DualStack
+	k.SlicesWith = store.NewIndex(k.Slices, "slicesOfAddress", func(key api.Key, s *kube.Slice, add func(ServiceAddress, api.Key)) {
+		if !dualStack {
+			return
+		}
+		for _, e := range s.Endpoints {
+			add(ServiceAddress{ServiceOf(key, s), e.Address}, key)
+		}
 	})
 	t.defineHTTPAddresses()
 	k.SlicesAt = store.NewIndex(k.Slices, "slicesAt", func(key api.Key, s *kube.Slice, add func(AddressIn, api.Key)) {
@@ -118,6 +147,7 @@ func (t *Tables) defineKube(db *store.DB) {
 		}
 	})
 	k.definePods(db)
+	k.defineCapture(db)
 	k.Nodes = store.NewTable[api.Key, *kube.Node](db, "nodes", sameValue[*kube.Node])
 	k.Namespaces = store.NewTable[api.Key, *kube.Namespace](db, "namespaces", sameValue[*kube.Namespace])
 	k.Secrets = store.NewTable[api.Key, *kube.Secret](db, "secrets", sameValue[*kube.Secret])
@@ -151,6 +181,15 @@ func (k *Kube) definePods(db *store.DB) {
 			add(LabelIn{key.Namespace, l}, PodLabels{key.Namespace, p.Labels})
 			add(LabelIn{"", l}, PodLabels{key.Namespace, p.Labels})
 		}
+	})
+}
+
+func (k *Kube) defineCapture(db *store.DB) {
+	k.Uncaptured = store.NewTable[api.Key](db, "uncapturedNodes", same[bool])
+	k.UncapturedIn = store.NewIndex(k.Uncaptured, "uncapturedIn", func(key api.Key, _ bool, add func(string, api.Key)) { add(key.Cluster, key) })
+	k.Agents = store.NewTable[api.Key](db, "captureAgents", same[string])
+	k.AgentsOn = store.NewIndex(k.Agents, "captureAgentsOn", func(key api.Key, node string, add func(ClusterNode, api.Key)) {
+		add(ClusterNode{key.Cluster, node}, key)
 	})
 }
 
@@ -213,29 +252,23 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 		s, ok := e.Value.(*kube.Slice)
 		write(tx, t.Kube.Slices, e.Key, s, ok)
 	case kube.KindPod:
-		p, ok := e.Value.(*kube.Pod)
-		write(tx, t.Kube.UnreadyPods, e.Key, true, ok && p.NotReady)
-		if ok && p.NotReady {
-			ready := *p
-			ready.NotReady = false
-			p = &ready
-		}
-		write(tx, t.Kube.Pods, e.Key, p, ok)
+		t.applyPod(tx, e)
 	case kube.KindNode:
 		n, ok := e.Value.(*kube.Node)
 		if !ok {
 			n = &kube.Node{}
 		}
 		t.writeNodeEntrance(tx, e.Key, n)
-		if !n.Labels.Empty() {
+		write(tx, t.Kube.Uncaptured, e.Key, true, n.Uncaptured)
+		if !n.Labels.Empty() || n.Uncaptured {
 			plain := *n
-			plain.Labels = mesh.Labels{}
+			plain.Labels, plain.Uncaptured = mesh.Labels{}, false
 			n = &plain
 		}
 		write(tx, t.Kube.Nodes, e.Key, n, ok)
 	case kube.KindNamespace:
 		t.applyNamespace(tx, e)
-	case kube.KindSecret:
+	case kube.KindSecret, kube.KindConfigMap:
 		s, ok := e.Value.(*kube.Secret)
 		write(tx, t.Kube.Secrets, e.Key, s, ok)
 	case kindPermission:
@@ -244,6 +277,23 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 		return false
 	}
 	return true
+}
+
+// applyPod writes the change of a pod. What changes often, or concerns few readers, has rows of its own.
+func (t *Tables) applyPod(tx *store.Txn, e source.Event) {
+	p, ok := e.Value.(*kube.Pod)
+	if !ok {
+		p = &kube.Pod{}
+	}
+	write(tx, t.Kube.UnreadyPods, e.Key, true, p.NotReady)
+	write(tx, t.Kube.Agents, e.Key, p.Node, p.Captures)
+	ok = ok && !p.Unselected
+	if p.NotReady || p.Captures {
+		plain := *p
+		plain.NotReady, plain.Captures = false, false
+		p = &plain
+	}
+	write(tx, t.Kube.Pods, e.Key, p, ok)
 }
 
 // applyNamespace writes the change of a namespace. Only if its annotation changes, which is rare, all its Services are rewritten, and if its labels change

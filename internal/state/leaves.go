@@ -32,8 +32,13 @@ func (t *Tables) RowsOf(k api.Key) (split []store.ID, whole store.ID, ok bool) {
 		tables = t.kinds[k.Kind].tables
 	}
 	for _, one := range tables {
-		if id, ok := one.Leaf(k); ok {
-			split = append(split, id)
+		switch one := one.(type) {
+		case row:
+			if id, ok := one.Leaf(k); ok {
+				split = append(split, id)
+			}
+		case *Declared:
+			split = append(split, one.leaves(k)...)
 		}
 	}
 	return split, whole, true

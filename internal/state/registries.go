@@ -21,14 +21,14 @@ type Registries struct {
 	Migrations store.Table[string, *registry.Migration]
 	// All lists, under the empty key, the services of registries.
 	All store.Index[struct{}, api.Key]
-	// Entries lists, under the empty key, the names (EntryName) of the ServiceEntries as which other control planes read these services. ByEntry lists the
+	// Entries lists, under the empty key, the names (entryName) of the ServiceEntries as which other control planes read these services. ByEntry lists the
 	// services of an entry: several registries may have a host.
 	Entries store.Index[struct{}, omap.Name]
 	ByEntry store.Index[omap.Name, api.Key]
 }
 
-// EntryName returns the name, NAMESPACE/NAME, of the ServiceEntry as which other control planes read a service of a registry.
-func EntryName(k api.Key) omap.Name {
+// entryName returns the name, NAMESPACE/NAME, of the ServiceEntry as which other control planes read a service of a registry.
+func entryName(k api.Key) omap.Name {
 	return omap.Name(k.Namespace + "/" + strings.ReplaceAll(k.Name, ".", "-"))
 }
 
@@ -39,10 +39,10 @@ func (t *Tables) defineRegistries(db *store.DB) {
 		add(struct{}{}, k)
 	})
 	t.Registries.Entries = store.NewIndex(t.Registries.Services, "registeredEntries", func(k api.Key, _ string, add func(struct{}, omap.Name)) {
-		add(struct{}{}, EntryName(k))
+		add(struct{}{}, entryName(k))
 	})
 	t.Registries.ByEntry = store.NewIndex(t.Registries.Services, "registeredByEntry", func(k api.Key, _ string, add func(omap.Name, api.Key)) {
-		add(EntryName(k), k)
+		add(entryName(k), k)
 	})
 }
 

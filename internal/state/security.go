@@ -39,8 +39,12 @@ type Security struct {
 	FetchingForAll, FetchingSelecting store.Index[string, api.Key]
 	// Providers are the extension providers of the mesh configuration that decide about requests, by name.
 	Providers store.Table[string, *meshconfig.MeshConfig_ExtensionProvider]
+	// Authorizers lists, under the empty key, the hosts of the services of these providers.
+	Authorizers store.Index[struct{}, omap.Name]
 	// KeySets are the key sets that were fetched, or could not be fetched, by their source.
 	KeySets store.Table[KeySource, KeySet]
+	// Bundles are the last good roots of SPIFFE bundles, as PEM, by the address of the bundle.
+	Bundles store.Table[string, string]
 	// WantedKeys lists, under the empty key, the key sets that must be fetched.
 	WantedKeys store.Index[struct{}, WantedKeySet]
 }
@@ -201,18 +205,18 @@ func KeySourceOf(rule *security.JWTRule) (KeySource, bool) {
 // kindKeySet is the kind of the events about key sets. They have no object.
 const kindKeySet = "KeySet"
 
-// FetchedKeys is the result of fetching a key set, as the value of an event.
-type FetchedKeys struct {
+// fetchedKeys is the result of fetching a key set, as the value of an event.
+type fetchedKeys struct {
 	Source KeySource
 	KeySet KeySet
 }
 
 // Kind implements kube.Value.
-func (*FetchedKeys) Kind() string { return kindKeySet }
+func (*fetchedKeys) Kind() string { return kindKeySet }
 
 // Same implements kube.Value.
-func (f *FetchedKeys) Same(v kube.Value) bool {
-	o, ok := v.(*FetchedKeys)
+func (f *fetchedKeys) Same(v kube.Value) bool {
+	o, ok := v.(*fetchedKeys)
 	return ok && *o == *f
 }
 
@@ -220,7 +224,7 @@ func (f *FetchedKeys) Same(v kube.Value) bool {
 func KeySetEvent(k KeySource, set *KeySet) source.Event {
 	e := source.Event{Key: api.Key{Kind: kindKeySet, Cluster: k.Timeout.String(), Namespace: k.Issuer, Name: k.URL}}
 	if set != nil {
-		e.Value = &FetchedKeys{k, *set}
+		e.Value = &fetchedKeys{k, *set}
 	}
 	return e
 }
@@ -230,7 +234,7 @@ func (t *Tables) applyKeySet(tx *store.Txn, e source.Event) bool {
 	if e.Key.Kind != kindKeySet {
 		return false
 	}
-	if f, ok := e.Value.(*FetchedKeys); ok {
+	if f, ok := e.Value.(*fetchedKeys); ok {
 		t.Security.KeySets.Set(tx, f.Source, f.KeySet)
 		return true
 	}
@@ -296,7 +300,14 @@ func (t *Tables) defineSecurity(db *store.DB) {
 	s.FetchingForAll = store.NewIndex(s.Authentications, "fetchingForAll", fetching(false))
 	s.FetchingSelecting = store.NewIndex(s.Authentications, "fetchingSelecting", fetching(true))
 	s.Providers = store.NewTable[string](db, "authorizationProviders", func(a, b *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(a, b) })
+	s.Authorizers = store.NewIndex(s.Providers, "authorizers", func(_ string, p *meshconfig.MeshConfig_ExtensionProvider, add func(struct{}, omap.Name)) {
+		if service, _ := AuthorizerService(p); service != "" {
+			_, host, _ := SplitService(service)
+			add(struct{}{}, omap.Name(host))
+		}
+	})
 	s.KeySets = store.NewTable[KeySource](db, "keySets", same[KeySet])
+	s.Bundles = store.NewTable[string](db, "bundles", same[string])
 	s.KeySets.OmitFromJournal()
 	s.WantedKeys = store.NewIndex(s.Authentications, "wantedKeys", func(k api.Key, a *RequestAuthentication, add func(struct{}, WantedKeySet)) {
 		for source := range t.sources(a) {
@@ -326,6 +337,14 @@ func (t *Tables) splitAuthorizationPolicy(tx *store.Txn, o *api.Object, spec *se
 func (t *Tables) splitRequestAuthentication(tx *store.Txn, o *api.Object, spec *security.RequestAuthentication) {
 	t.Security.Authentications.Set(tx, o.Key, &RequestAuthentication{Object: o.Key, Spec: spec, Hash: o.Hash})
 	t.Security.Selections.Set(tx, o.Key, selectionOf(spec.GetSelector().GetMatchLabels(), spec.TargetRef, spec.TargetRefs))
+}
+
+// AuthorizerService returns the service of a provider that decides about requests, as it is written: host, or namespace/host.
+func AuthorizerService(p *meshconfig.MeshConfig_ExtensionProvider) (service string, port uint32) {
+	if o := p.GetEnvoyExtAuthzGrpc(); o != nil {
+		return o.Service, o.Port
+	}
+	return p.GetEnvoyExtAuthzHttp().GetService(), p.GetEnvoyExtAuthzHttp().GetPort()
 }
 
 // writeProviders replaces the extension providers that decide about requests.

@@ -129,7 +129,7 @@ func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
 	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash, Plain: true, Pool: spec.InboundConnectionPool}
 	for _, e := range spec.Egress {
 		l := t.egress(o, e)
-		if l.IsUnix() && l.Protocol != mesh.HTTPProxy {
+		if l.IsUnix() && l.Protocol == mesh.UDP {
 			continue // a rule warns of it
 		}
 		s.Egress = append(s.Egress, l)

@@ -29,9 +29,14 @@ type kind struct {
 	tables []rows
 }
 
-// rows is a table with at most one row for each object.
+// rows is a table with rows of objects.
 type rows interface {
 	Delete(tx *store.Txn, k api.Key)
+}
+
+// row is a table with at most one row for each object.
+type row interface {
+	rows
 	Leaf(k api.Key) (store.ID, bool)
 }
 
@@ -47,7 +52,7 @@ func (t *Tables) defineKinds() {
 		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices, t.Gateways.Bindings}},
 		api.KindDestinationRule: {policies, policies, []rows{t.Claims, t.DestinationRules}},
 		api.KindSidecar:         {of(t.splitSidecar), nil, []rows{t.Sidecars}},
-		api.KindGateway:         {of(t.splitGateway), nil, []rows{t.Gateways.Servers, t.Gateways.Selectors}},
+		api.KindGateway:         {of(t.splitGateway), nil, []rows{t.Gateways.Servers, &t.Gateways.Declared, t.Gateways.Selectors}},
 
 		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
 		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
@@ -169,7 +174,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 		SamePorts: samePorts, Session: mesh.SessionOf(o.Labels),
 		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
 		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution), Near: near,
-		Allocated: o.HostAddresses(),
+		Allocated: o.HostAddresses(), ByFamily: t.options.DualStack,
 	}
 	for _, p := range spec.Ports {
 		if _, twice := s.Port(p.Number); twice || !mesh.ValidPort(p.Number) {

@@ -53,8 +53,18 @@ type Options struct {
 	QUIC bool
 	// StripHostPort is true if gateways remove the port from the Host of requests.
 	StripHostPort bool
+	// FilterGatewayClusters is true if gateways have the clusters of the services only to which they route.
+	FilterGatewayClusters bool
 	// Sessions is true if requests of services with sessions reach the endpoint of their session.
 	Sessions bool
+	// DualStack is true if proxies with addresses of both IP versions use both.
+	DualStack bool
+	// Unready says whether clients know endpoints that take no requests at the moment.
+	Unready mesh.UnreadyEndpoints
+	// SidecarRemoteAddress is true if sidecars add the address of the application to x-forwarded-for of its requests.
+	SidecarRemoteAddress bool
+	// ServicesBesideIngress is true if the ports of services count at a workload whose Sidecar has ingress listeners for other ports.
+	ServicesBesideIngress bool
 	// HTTP10 is true if all proxies accept HTTP/1.0, whatever their metadata say.
 	HTTP10 bool
 	// TraceSampling is the percentage of new requests that are traced if nothing else sets one; nil for 1.
@@ -94,6 +104,8 @@ type Tables struct {
 
 	// Services are the services that ServiceEntries declare, without their endpoints.
 	Services store.Table[api.Key, *mesh.Service]
+	// InSession lists, under the empty key, the services whose labels ask for sessions.
+	InSession store.Index[struct{}, api.Key]
 	// Endpoints are the endpoints that ServiceEntries declare or select.
 	Endpoints store.Table[api.Key, *Endpoints]
 	// Identities are the identities of the endpoints of ServiceEntries.
@@ -125,6 +137,8 @@ type Tables struct {
 	SelectingPolicies store.Index[string, AgeKey]
 	// CredentialUsers lists the DestinationRules that name a credential.
 	CredentialUsers store.Index[string, api.Key]
+	// NamedConfigMaps lists, under the empty key, the credentials by which DestinationRules name ConfigMaps of their namespaces.
+	NamedConfigMaps store.Index[struct{}, omap.Name]
 	// SiteLabels lists, under the empty key, the labels in the failover priorities of DestinationRules.
 	SiteLabels store.Index[struct{}, omap.Name]
 	// Sidecars are the Sidecar objects.
@@ -246,6 +260,9 @@ func (t *Tables) ClusterID() string { return t.options.ClusterID }
 // ScopesGateways reports whether Gateways are for gateways of their own namespace only. It does not change.
 func (t *Tables) ScopesGateways() bool { return t.options.ScopeGateways }
 
+// FiltersGatewayClusters reports whether gateways have the clusters of the services only to which they route. It does not change.
+func (t *Tables) FiltersGatewayClusters() bool { return t.options.FilterGatewayClusters }
+
 // QUIC reports whether gateways take HTTP/3 where their Service has a UDP port. It does not change.
 func (t *Tables) QUIC() bool { return t.options.QUIC }
 
@@ -254,6 +271,28 @@ func (t *Tables) StripsHostPort() bool { return t.options.StripHostPort }
 
 // Sessions reports whether requests of services with sessions reach the endpoint of their session. It does not change.
 func (t *Tables) Sessions() bool { return t.options.Sessions }
+
+// DualStack reports whether proxies with addresses of both IP versions use both. It does not change.
+func (t *Tables) DualStack() bool { return t.options.DualStack }
+
+// FamiliesOf returns the IP versions of the addresses of a workload, and whether its proxy uses both.
+func (t *Tables) FamiliesOf(addresses []string) mesh.Families {
+	f := mesh.FamiliesOf(addresses)
+	if f == mesh.BothFamilies && t.options.DualStack {
+		return mesh.DualStack
+	}
+	return f
+}
+
+// Unready says whether clients know endpoints that take no requests at the moment. It does not change.
+func (t *Tables) Unready() mesh.UnreadyEndpoints { return t.options.Unready }
+
+// SidecarRemoteAddress reports whether sidecars add the address of the application to x-forwarded-for of its requests. It does not change.
+func (t *Tables) SidecarRemoteAddress() bool { return t.options.SidecarRemoteAddress }
+
+// ServicesBesideIngress reports whether the ports of services count at a workload whose Sidecar has ingress listeners for other ports. It does not
+// change.
+func (t *Tables) ServicesBesideIngress() bool { return t.options.ServicesBesideIngress }
 
 // HTTP10 reports whether all proxies accept HTTP/1.0. It does not change.
 func (t *Tables) HTTP10() bool { return t.options.HTTP10 }
@@ -271,6 +310,11 @@ func (t *Tables) Domain() string { return t.options.Domain }
 
 func (t *Tables) defineServices(db *store.DB) {
 	t.Services = store.NewTable[api.Key, *mesh.Service](db, "services", (*mesh.Service).Equal)
+	t.InSession = store.NewIndex(t.Services, "servicesInSession", func(k api.Key, s *mesh.Service, add func(struct{}, api.Key)) {
+		if s.Session != (mesh.Session{}) {
+			add(struct{}{}, k)
+		}
+	})
 	t.Endpoints = store.NewTable[api.Key, *Endpoints](db, "endpoints", (*Endpoints).equal)
 	t.Identities = store.NewTable[api.Key, *Identities](db, "identities", (*Identities).equal)
 	t.ServicesAt = store.NewIndex(t.Endpoints, "servicesAt", func(k api.Key, e *Endpoints, add func(AddressIn, api.Key)) {
@@ -312,6 +356,11 @@ func (t *Tables) defineRules(db *store.DB) {
 	t.CredentialUsers = store.NewIndex(t.DestinationRules, "credentialUsers", func(k api.Key, d *DestinationRule, add func(string, api.Key)) {
 		for name := range destination.Credentials(d.Spec) {
 			add(name, k)
+		}
+	})
+	t.NamedConfigMaps = store.NewIndex(t.DestinationRules, "namedConfigMaps", func(k api.Key, d *DestinationRule, add func(struct{}, omap.Name)) {
+		for name := range destination.ConfigMaps(k.Namespace, d.Spec) {
+			add(struct{}{}, omap.Name(name))
 		}
 	})
 	t.SiteLabels = store.NewIndex(t.DestinationRules, "siteLabels", func(_ api.Key, d *DestinationRule, add func(struct{}, omap.Name)) {

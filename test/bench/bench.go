@@ -63,6 +63,7 @@ func experiments() []experiment {
 		{"gateway-1k", "a route, another host, another Gateway, and a certificate renewed, 1,000 TLS hosts on 50 replicas of a gateway; and the same without certificates on demand", gateways},
 		{"fleet-10k", "10,000 proxies in 100 classes, each with a connection, 2,000 services: connect, an edit, a restart", fleets},
 		{"fleet-10k-services", "the same with 10,000 services", fleetsWide},
+		{"fleet-2k-classes", "10,000 proxies in 2,000 classes, 2,000 services: connect, an edit, a restart", fleetClassy},
 		{"fleet-two", "10,000 proxies at two replicas, 2,000 services: an edit, churn, 1,000 proxies in other classes, a rolling upgrade", fleetOfTwo},
 		{"churn", "100 endpoint changes a second, 1,000 services, 200 streams", churn},
 		{"cold-1k", "500 streams connect to a fresh server, 1,000 services", coldSmall},

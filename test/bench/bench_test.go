@@ -34,7 +34,7 @@ func TestAllCases(t *testing.T) {
 		run: regexp.MustCompile(""), quick: true, json: true, results: t.TempDir(), conns: 4,
 		sizes: sizes{
 			tiny: 100, small: 1000, large: 1100, streams: 40, fewer: 20,
-			churn: 300 * time.Millisecond, settle: 20 * time.Millisecond, stall: 400 * time.Millisecond, unheard: 100 * time.Millisecond,
+			churn: 300 * time.Millisecond, settle: 20 * time.Millisecond, stall: 400 * time.Millisecond, unheard: 100 * time.Millisecond, idle: time.Second, queries: 2 * time.Second,
 		},
 	}
 	var out bytes.Buffer
@@ -68,7 +68,7 @@ func TestAllCases(t *testing.T) {
 	}
 }
 
-// unmeasurable reports that a figure needs a program that this machine lacks: Envoy, or the Consul of make tools-registries.
+// unmeasurable reports that a figure needs a program that this machine does not have: Envoy, or the Consul of make tools-registries.
 func unmeasurable(t *testing.T, key string) bool {
 	var err error
 	switch {

@@ -30,10 +30,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-const (
-	startingAgents, stayingAgents = 1000, 500
-	idleFor                       = 30 * time.Second
-)
+const startingAgents, stayingAgents = 1000, 500
 
 // secured builds pilot-discovery and prepares one that serves over TLS only. It keeps its files below dir.
 func (b *bench) secured(dir string) (*testbed.Discovery, error) {
@@ -111,10 +108,10 @@ func (b *bench) certify(d *testbed.Discovery, round int) error {
 			return err
 		}
 		used := cpu()
-		if err := b.pause(idleFor); err != nil {
+		if err := b.pause(b.sizes.idle); err != nil {
 			return err
 		}
-		b.record("certificates/"+figure, 100*(cpu()-used).Seconds()/idleFor.Seconds())
+		b.record("certificates/"+figure, 100*(cpu()-used).Seconds()/b.sizes.idle.Seconds())
 		return err
 	}
 	if err := idle("idle"); err != nil {
@@ -209,7 +206,7 @@ func (a *newcomer) stay(ctx context.Context, d *testbed.Discovery) (err error) {
 	if err != nil {
 		return err
 	}
-	n := node(0, 0)
+	n := node(0, 0, 0)
 	n.Id = fmt.Sprintf("sidecar~192.168.0.1~%s.%s~%s.svc.cluster.local", a.account, a.namespace, a.namespace)
 	n.Metadata.Fields["NAMESPACE"] = structpb.NewStringValue(a.namespace)
 	n.Metadata.Fields["SERVICE_ACCOUNT"] = structpb.NewStringValue(a.account)

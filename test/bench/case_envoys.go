@@ -101,7 +101,7 @@ func (b *bench) edits(d *testbed.Discovery, port int) error {
 			return err
 		}
 		if settled.Told != 3 {
-			return fmt.Errorf("%d proxies were told of an edit that concerns three", settled.Told)
+			return fmt.Errorf("%d proxies were sent an edit that concerns three", settled.Told)
 		}
 		took = append(took, float64(settled.Took)/float64(time.Millisecond))
 	}

@@ -19,11 +19,22 @@ const (
 	fleetProxies  = 10_000
 	fleetClasses  = namespaces
 	fleetServices = 2_000
+	// fleetManyClasses is how many classes a fleet has in which each workload has a Sidecar of its own.
+	fleetManyClasses = 2_000
 )
 
 // fleets measures a control plane with 10,000 proxies in 100 classes, which connect, see an edit, and connect again after a restart.
 func fleets(b *bench) error {
-	return b.fleetOf("fleet-10k/", fleetServices)
+	return b.fleetOf("fleet-10k/", b.world(cmp.Or(b.fleet.services, fleetServices)), fleetClasses)
+}
+
+// fleetClassy measures 10,000 proxies in 2,000 classes: five proxies of each of 20 workloads in each namespace.
+func fleetClassy(b *bench) error {
+	w, classes := b.world(cmp.Or(b.fleet.services, fleetServices)), fleetManyClasses
+	if b.quick {
+		classes /= 10
+	}
+	return b.fleetOf("fleet-2k-classes/", w.withWorkloads(classes/namespaces), classes)
 }
 
 // fleetsWide does the same with 10,000 services.
@@ -32,14 +43,13 @@ func fleetsWide(b *bench) error {
 	if b.quick {
 		services = fleetServices
 	}
-	return b.fleetOf("fleet-10k-services/", services)
+	return b.fleetOf("fleet-10k-services/", b.world(cmp.Or(b.fleet.services, services)), fleetClasses)
 }
 
-// fleetOf measures one server with a fleet. The flags may ask for another fleet.
-func (b *bench) fleetOf(name string, services int) (err error) {
+// fleetOf measures one server of a world with a fleet. The flags may ask for another fleet.
+func (b *bench) fleetOf(name string, w *world, classes int) (err error) {
 	b.release()
 	proxies := b.fleetProxies()
-	w := b.world(cmp.Or(b.fleet.services, services))
 	p, err := serve(w)
 	if err != nil {
 		return err
@@ -50,7 +60,7 @@ func (b *bench) fleetOf(name string, services int) (err error) {
 		return err
 	}
 	begin := time.Now()
-	clients, err := b.apart(apartTask{Fleet: &fleetTask{Addrs: []string{p.addr}, Streams: proxies, Classes: fleetClasses}})
+	clients, err := b.apart(apartTask{Fleet: &fleetTask{Addrs: []string{p.addr}, Streams: proxies, Classes: classes}})
 	if err != nil {
 		return err
 	}
@@ -71,6 +81,9 @@ func (b *bench) fleetOf(name string, services int) (err error) {
 	}
 	memory, err := settledMemory()
 	if err != nil {
+		return err
+	}
+	if err := b.heapProfile(name + "settled"); err != nil {
 		return err
 	}
 	b.record(name+"memory", memory/1024)
@@ -159,10 +172,10 @@ func (b *bench) fleetReturns(name string, p *plane, w *world, clients *process) 
 	b.record(name+"resent", float64(resent))
 	memory, err := residentMemory(os.Getpid())
 	b.record(name+"memory-restart", memory/1024)
-	return err
+	return errors.Join(err, b.heapProfile(name+"restarted"))
 }
 
-// seenByAll changes an endpoint of a service that all namespaces see, those with a Sidecar, too.
+// seenByAll changes an endpoint of a service that all namespaces see, also namespaces with a Sidecar.
 func seenByAll(w *world, generation int) edit {
 	return edit{set: []*api.Object{w.service(scopedService, generation)}}
 }

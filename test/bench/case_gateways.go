@@ -138,7 +138,7 @@ type gatewayBench struct {
 	failed  chan error
 }
 
-// gatewayEdit is an edit and the type of which each replica then gets at least one resource.
+// gatewayEdit is an edit and a type: each replica then gets at least one resource of the type.
 type gatewayEdit struct {
 	edit   edit
 	values map[api.Key]kube.Value

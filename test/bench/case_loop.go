@@ -68,7 +68,7 @@ func (p *plane) blocked(fn func(), done ...func(*loop.View) bool) (longest, all 
 func (p *plane) attached(n int) (conns []*loop.Connection, st *resource.State, err error) {
 	built := newLatch(n)
 	for i := range n {
-		parsed, err := proxy.Parse(proxy.Node{ID: node(0, i).GetId(), Metadata: node(0, i).GetMetadata()})
+		parsed, err := proxy.Parse(proxy.Node{ID: node(0, 0, i).GetId(), Metadata: node(0, 0, i).GetMetadata()})
 		if err != nil {
 			return nil, nil, err
 		}

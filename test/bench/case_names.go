@@ -22,7 +22,6 @@ const (
 	namedHosts     = 10_000
 	queriesASecond = 5000
 	querySockets   = 8
-	queriesFor     = 10 * time.Second
 	queryTimeout   = 2 * time.Second
 )
 
@@ -109,7 +108,7 @@ func residentMemory(pid int) (float64, error) {
 	_, rest, ok := strings.Cut(string(text), "VmRSS:")
 	f := strings.Fields(rest)
 	if !ok || len(f) == 0 {
-		return 0, errors.New("the status of the process does not tell its memory")
+		return 0, errors.New("the status of the process does not have its memory")
 	}
 	kilobytes, err := strconv.ParseFloat(f[0], 64)
 	return kilobytes / 1024, err
@@ -118,7 +117,7 @@ func residentMemory(pid int) (float64, error) {
 // askForNames asks at a rate and notes how long each answer takes, from the moment of sending.
 func (b *bench) askForNames(server string) error {
 	for range b.reps(3) {
-		ctx, cancel := context.WithTimeout(b.ctx, queriesFor)
+		ctx, cancel := context.WithTimeout(b.ctx, b.sizes.queries)
 		var all sync.WaitGroup
 		took, errs := make([][]float64, querySockets), make([]error, querySockets)
 		for i := range querySockets {
@@ -131,10 +130,10 @@ func (b *bench) askForNames(server string) error {
 		}
 		list := slices.Concat(took...)
 		slices.Sort(list)
-		if len(list) < queriesASecond*int(queriesFor/time.Second)*9/10 {
-			return fmt.Errorf("only %d answers in %v", len(list), queriesFor)
+		if len(list) < int(queriesASecond*b.sizes.queries.Seconds()*9/10) {
+			return fmt.Errorf("only %d answers in %v", len(list), b.sizes.queries)
 		}
-		b.record("names-10k/rate", float64(len(list))/queriesFor.Seconds())
+		b.record("names-10k/rate", float64(len(list))/b.sizes.queries.Seconds())
 		b.record("names-10k/answer-p50", list[len(list)/2])
 		b.record("names-10k/answer-p99", list[len(list)*99/100])
 		b.record("names-10k/answer-max", list[len(list)-1])

@@ -55,7 +55,7 @@ func policed(b *bench) error {
 	}{
 		{"endpoint", b.costOf(endpointChange(), b.reps(60))},
 		{"virtualservice", b.costOf(routeChange(), 3)},
-		{"churn", b.costOfChurn(500)},
+		{"churn", b.costOfChurn(max(10, int(b.sizes.churn.Seconds()*churnRate/6)))},
 	} {
 		for _, m := range meshes { // the first pass grows buffers
 			if _, err := c.cost(m); err != nil {

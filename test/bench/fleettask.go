@@ -127,7 +127,7 @@ func (t fleetTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
 func (f *formation) come() error {
 	t := f.task
 	known := &versions{by: make(map[*script]*[types]map[string]string)}
-	one, err := connectWatched(t.Addrs[0], fleetSize{streams: t.Classes, conns: t.Classes, variant: delta, split: true}, f.scripts, known.watch)
+	one, err := connectWatched(t.Addrs[0], fleetSize{streams: t.Classes, conns: t.Classes, variant: delta, split: true, patient: true}, f.scripts, known.watch)
 	if err != nil {
 		return err
 	}

@@ -55,11 +55,13 @@ type sizes struct {
 	stall              time.Duration // the server's write timeout; 0: its default
 	settle             time.Duration // how long nothing must come before something is measured
 	unheard            time.Duration // how long clients wait to hear that the server closed them
+	idle               time.Duration // how long a process is watched that has nothing to do
+	queries            time.Duration // how long names are asked for
 }
 
 func standard() sizes {
 	return sizes{tiny: 100, small: 1000, large: 10000, streams: 500, fewer: 200, churn: 30 * time.Second,
-		settle: 300 * time.Millisecond, forget: 2500 * time.Millisecond, unheard: 30 * time.Second}
+		settle: 300 * time.Millisecond, forget: 2500 * time.Millisecond, unheard: 30 * time.Second, idle: 30 * time.Second, queries: 10 * time.Second}
 }
 
 func main() {

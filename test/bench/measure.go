@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -70,7 +71,15 @@ func (b *bench) profiled(name string, fn func() error) error {
 	if err != nil {
 		return err
 	}
-	return heapProfile(filepath.Join(b.profiles, name+".heap.pprof"))
+	return b.heapProfile(name)
+}
+
+// heapProfile writes a heap profile, if profiles are wanted.
+func (b *bench) heapProfile(name string) error {
+	if b.profiles == "" {
+		return nil
+	}
+	return heapProfile(filepath.Join(b.profiles, strings.ReplaceAll(name, "/", "-")+".heap.pprof"))
 }
 
 // heapProfile writes a heap profile to a file, if one is named.

@@ -207,7 +207,7 @@ func (silentWatcher) Answer([]protocol.Answer) {}
 func (p *plane) join(namespaces ...int) error {
 	built := newLatch(len(namespaces))
 	for _, n := range namespaces {
-		parsed, err := proxy.Parse(proxy.Node{ID: node(n, n).GetId(), Metadata: node(n, n).GetMetadata()})
+		parsed, err := proxy.Parse(proxy.Node{ID: node(n, 0, n).GetId(), Metadata: node(n, 0, n).GetMetadata()})
 		if err != nil {
 			return err
 		}

@@ -22,10 +22,11 @@ var order = [...]resource.Type{resource.Cluster, resource.Endpoint, resource.Lis
 // types is the number of types in the tables of clients.
 const types = resource.VirtualHost + 1
 
-// script is the data that the clients of one namespace share. One client of the namespace decodes its answers; the
+// script is the data that the clients of one workload of a namespace share. One of these clients decodes its answers; the
 // others take its subscriptions over, as finished bytes, and know how many resources to wait for.
 type script struct {
 	namespace int
+	workload  int // its number in the namespace
 	count     [types]int
 	// requests are first requests without a node: the subscription. reconnects name the versions a client has.
 	requests   [2][types][]byte
@@ -34,12 +35,12 @@ type script struct {
 	acks [2][types][]byte
 }
 
-// node is the encoded node of the i-th client of a namespace.
-func node(ns, i int) *corev3.Node {
+// node is the node of the i-th client, one of a workload of a namespace.
+func node(ns, workload, i int) *corev3.Node {
 	name := namespace(ns)
 	metadata, err := structpb.NewStruct(map[string]any{
 		"NAMESPACE": name, "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.31.0",
-		"LABELS": map[string]any{"app": "client", "version": "v1"},
+		"LABELS": map[string]any{"app": app(workload), "version": "v1"},
 	})
 	if err != nil {
 		panic(err) // the fields above are constants
@@ -52,12 +53,12 @@ func node(ns, i int) *corev3.Node {
 }
 
 // nodeField is the node as a field of the first request. With split it says that it is an Envoy that gets virtual hosts as resources of their own.
-func nodeField(v variant, split bool, ns, i int) []byte {
+func nodeField(v variant, split bool, ns, workload, i int) []byte {
 	field := protowire.Number(1)
 	if v == sotw {
 		field = 2
 	}
-	n := node(ns, i)
+	n := node(ns, workload, i)
 	if split {
 		n.UserAgentName = "envoy"
 		n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 40}}}
@@ -69,11 +70,11 @@ func nodeField(v variant, split bool, ns, i int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
 }
 
-// learnAll are the scripts of count namespaces from one on.
+// learnAll are the scripts of count namespaces from one on. If there are not so many namespaces, the others are of their second workloads, and so on.
 func learnAll(ctx context.Context, conn *grpc.ClientConn, from, count int) ([]*script, error) {
 	var list []*script
 	for n := from; n < from+count; n++ {
-		c, err := learn(ctx, conn, n, n)
+		c, err := learn(ctx, conn, n%namespaces, n/namespaces, n)
 		if err != nil {
 			return nil, err
 		}
@@ -85,9 +86,9 @@ func learnAll(ctx context.Context, conn *grpc.ClientConn, from, count int) ([]*s
 	return list, nil
 }
 
-// learn finds out the subscriptions of the clients of a namespace, with one State-of-the-World stream that
+// learn finds out the subscriptions of the clients of a workload, with one State-of-the-World stream that
 // decodes its answers: there, one response holds all clusters, and one all listeners.
-func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, error) {
+func learn(ctx context.Context, conn *grpc.ClientConn, ns, workload, id int) (*script, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
@@ -98,7 +99,7 @@ func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, err
 	for _, t := range []resource.Type{resource.Cluster, resource.Listener} {
 		req := &discoveryv3.DiscoveryRequest{TypeUrl: t.URL()}
 		if t == resource.Cluster {
-			req.Node = node(ns, id)
+			req.Node = node(ns, workload, id)
 		}
 		if err := stream.Send(req); err != nil {
 			return nil, err
@@ -126,7 +127,7 @@ func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, err
 	if err := stream.CloseSend(); err != nil {
 		return nil, err
 	}
-	return newScript(ns, names), nil
+	return newScript(ns, workload, names), nil
 }
 
 // parse decodes a resource as far as needed to find the resources that it refers to.
@@ -156,8 +157,8 @@ func union(list, more []string) []string {
 	return list
 }
 
-func newScript(ns int, names [types][]string) *script {
-	c := &script{namespace: ns}
+func newScript(ns, workload int, names [types][]string) *script {
+	c := &script{namespace: ns, workload: workload}
 	for _, t := range order {
 		c.count[t] = len(names[t])
 		subscribe := names[t]

@@ -78,7 +78,7 @@ func (q *silentReaders) subscribe(conn net.Conn, addr string, c *script, id int)
 	err := errors.Join(
 		f.WriteSettings(),
 		f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true}),
-		f.WriteData(1, false, grpcMessage(nodeField(delta, false, c.namespace, id), c.requests[delta][resource.Cluster])),
+		f.WriteData(1, false, grpcMessage(nodeField(delta, false, c.namespace, c.workload, id), c.requests[delta][resource.Cluster])),
 		f.WriteData(1, false, grpcMessage(c.requests[delta][resource.Listener])),
 	)
 	if err == nil {

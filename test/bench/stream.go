@@ -49,7 +49,7 @@ func (s *stream) run(ctx context.Context, conn *grpc.ClientConn) error {
 		return err
 	}
 	s.rpc = rpc
-	if err := s.open(nodeField(v, s.fleet.split, s.script.namespace, s.fleet.first+s.id)); err != nil {
+	if err := s.open(nodeField(v, s.fleet.split, s.script.namespace, s.script.workload, s.fleet.first+s.id)); err != nil {
 		return err
 	}
 	for {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -206,6 +207,36 @@ func (w *world) sidecar(n, generation int) *api.Object {
 	hosts = append(hosts, "*/"+w.host(scopeChoice(generation)))
 	spec := &networking.Sidecar{Egress: []*networking.IstioEgressListener{{Hosts: hosts}}}
 	return object(namespace(n), "default", spec)
+}
+
+// withWorkloads is the same mesh in which each namespace has so many workloads. All but the first one have a Sidecar of their own, which lets in other
+// hosts than the ones of its neighbours do.
+func (w *world) withWorkloads(count int) *world {
+	more := *w
+	more.all = slices.Clip(w.all)
+	for n := range namespaces {
+		for k := 1; k < count; k++ {
+			spec := &networking.Sidecar{
+				WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{"app": app(k)}},
+				Egress:           []*networking.IstioEgressListener{{Hosts: []string{"*/" + w.host(scopedService)}}},
+			}
+			for i := range w.services {
+				if len(spec.Egress[0].Hosts) < scopeHosts && i%count == k && !private(i) && i != scopedService {
+					spec.Egress[0].Hosts = append(spec.Egress[0].Hosts, "*/"+w.host(i))
+				}
+			}
+			more.all = append(more.all, object(namespace(n), app(k), spec))
+		}
+	}
+	return &more
+}
+
+// app is the label of the k-th workload of each namespace.
+func app(k int) string {
+	if k == 0 {
+		return "client"
+	}
+	return fmt.Sprintf("client-%d", k)
 }
 
 // scopeChoice is the host of a Sidecar that changes with its generation: one of two without rules of their own that are

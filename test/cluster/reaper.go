@@ -25,7 +25,7 @@ if [ -n "$3" ]; then
     rm -rf --one-file-system -- "$3" && break
   done 2>/dev/null
 fi
-for i in $(seq 50); do # what was killed takes a moment to leave its group
+for i in $(seq 50); do # a killed process takes a moment to leave its group
   left=$(find /sys/fs/cgroup -type d -name "$1*" -prune 2>/dev/null)
   [ -z "$left" ] && break
   for c in $left; do find "$c" -depth -type d -exec rmdir {} \;; [ -e "$c" ] && sleep 0.1; done 2>/dev/null
@@ -61,7 +61,7 @@ func startReaper(s slot, dir string) (*reaper, error) {
 // close lets the reaper sweep, whatever this process has removed itself already, and waits for it.
 func (r *reaper) close() error {
 	if err := r.pipe.Close(); err != nil {
-		return fmt.Errorf("telling the reaper: %w", err)
+		return fmt.Errorf("notifying the reaper: %w", err)
 	}
 	if err := r.cmd.Wait(); err != nil {
 		return fmt.Errorf("the reaper: %w", err)

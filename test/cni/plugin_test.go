@@ -250,7 +250,7 @@ func (h *host) failures(t *testing.T) {
 // TestHost: the agent refuses the network namespace of the host, and files of other kinds.
 func TestHost(t *testing.T) {
 	h := newHost(t)
-	for path, want := range map[string]string{"/proc/self/ns/net": "that of the host or of the host agent", "/proc/self/ns/uts": "it is no network namespace", "/dev/null": "it is no network namespace"} {
+	for path, want := range map[string]string{"/proc/self/ns/net": "the network namespace belongs to the host or to the host agent", "/proc/self/ns/uts": "it is no network namespace", "/dev/null": "it is no network namespace"} {
 		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
 		h.must(err)
 		if err := h.rules.Install(t.Context(), h.pods["shop/web"], f); err == nil || !strings.Contains(err.Error(), want) {

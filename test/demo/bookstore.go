@@ -58,9 +58,9 @@ func (s *stage) next() {
 		{What: "edit the weights", How: "$EDITOR config/" + routes},
 		{What: "route by a header", How: fmt.Sprintf(try, "header") + "\ncurl -H 'end-user: alma' http://" + s.Shop() + "/"},
 		{What: "inject faults", How: fmt.Sprintf(try, "fault")},
-		{What: "mirror", How: fmt.Sprintf(try, "mirror") + "\ncurl http://" + testbed.Loopback(v3.Port+s.Offset) + "/served   # it grows, and nobody sees v3's answers"},
+		{What: "mirror", How: fmt.Sprintf(try, "mirror") + "\ncurl http://" + testbed.Loopback(v3.Port+s.Offset) + "/served   # it grows, and no client sees v3's answers"},
 		{What: "make a mistake", How: fmt.Sprintf(try, "broken")},
-		{What: "kill the control plane", How: fmt.Sprintf("kill -9 %d   # requests go on; after a while it is started again", s.Discovery.PID())},
+		{What: "kill the control plane", How: fmt.Sprintf("kill -9 %d   # requests continue; after a while it is started again", s.Discovery.PID())},
 		{What: "look inside", How: "curl http://" + s.Discovery.HTTP + "/debug"},
 	})
 }

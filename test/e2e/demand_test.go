@@ -89,7 +89,7 @@ func usesHosts(t *testing.T, start func(*bed) *testbed.Envoy) {
 	if status := b.post(details, "details.shop.svc"); status != http.StatusOK {
 		t.Errorf("the first request for details, with a body: status %d", status)
 	}
-	b.unknown(reviews, "nothing.example.com", http.StatusServiceUnavailable) // passed on, to no address: nothing is intercepted here
+	b.unknown(reviews, "nothing.example.com", http.StatusServiceUnavailable) // passed on, to no address: nothing is captured here
 	b.unknown(late, late.host(), http.StatusServiceUnavailable)
 
 	b.write("routes.yaml", reviews.weights(0, 100))

@@ -1,7 +1,7 @@
 // Package e2e holds the tests in which a real control plane drives real Envoys, and requests go where the
 // configuration says.
 //
-// They run on one machine without root: sidecars intercept nothing (INTERCEPTION_MODE NONE), so an HTTP service of port
+// They run on one machine without root: sidecars capture nothing (INTERCEPTION_MODE NONE), so an HTTP service of port
 // p is reached at 127.0.0.1:p. Every test has a control plane, a configuration directory and ports of its own, and
 // ends by asking its Envoys whether they ever rejected anything.
 package e2e

@@ -103,7 +103,7 @@ func parse(args []string, root string) (*options, error) {
 	f.StringVar(&o.report, "report", "", "write the result to this `file`, as JSON")
 	f.StringVar(&o.EnvoyLog, "envoy-log", "warn", "Envoy's log `level`")
 	f.DurationVar(&o.Quiet, "quiet", 250*time.Millisecond, "how long xDS must be unchanged before requests start")
-	f.DurationVar(&o.Settle, "settle", 5*time.Second, "how long an Envoy that lacks some of its configuration may see nothing new")
+	f.DurationVar(&o.Settle, "settle", 5*time.Second, "how long an Envoy without some of its configuration may see nothing new")
 	f.DurationVar(&o.Ready, "ready", time.Minute, "longest wait for the control plane")
 	if err := f.Parse(args); err != nil {
 		return nil, err

@@ -85,12 +85,12 @@ func (m *mutation) apply(src string) (string, error) {
 			continue
 		}
 		if at >= 0 {
-			return "", fmt.Errorf("%q stands in %s twice (lines %d and %d): add the line above or below it", m.old[0], m.file, at+1, i+1)
+			return "", fmt.Errorf("%q occurs in %s twice (lines %d and %d): add the line above or below it", m.old[0], m.file, at+1, i+1)
 		}
 		at = i
 	}
 	if at < 0 {
-		return "", fmt.Errorf("%q does not stand in %s any more: bring the list up to date", m.old[0], m.file)
+		return "", fmt.Errorf("%q does not occur in %s any more: bring the list up to date", m.old[0], m.file)
 	}
 	broken := append([]string{}, lines[:at]...)
 	broken = append(broken, m.new...)

@@ -49,8 +49,8 @@ func TestApply(t *testing.T) {
 		t.Errorf("apply = %q, %v", got, err)
 	}
 	for src, want := range map[string]string{
-		"unlink()\nkeep()":                         "does not stand in x.go any more",
-		"unlink()\nrelease()\nunlink()\nrelease()": "stands in x.go twice",
+		"unlink()\nkeep()":                         "does not occur in x.go any more",
+		"unlink()\nrelease()\nunlink()\nrelease()": "occurs in x.go twice",
 	} {
 		if _, err := m.apply(src); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("apply(%q) = %v, want %q", src, err, want)

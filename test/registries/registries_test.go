@@ -107,7 +107,7 @@ func (s *server) check(node, status string) {
 	}
 }
 
-// table is a sink that keeps what is in force.
+// table is a sink that keeps the objects in force.
 type table struct {
 	mu   sync.Mutex
 	rows map[api.Key]*registry.Service
@@ -191,7 +191,7 @@ func (b *bed) want(state string, lines ...string) {
 	})
 }
 
-// TestConsul: what is registered is in force, and what changes; a server that is killed takes nothing along, and one that comes back without its data
+// TestConsul: registered services are in force, with their changes; a server that is killed takes nothing along, and one that comes back without its data
 // loses nothing for a while.
 func TestConsul(t *testing.T) {
 	s := newConsul(t)

@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		if err := canRace(ctx, root); err != nil {
 			return err
 		}
+		warnOfSpace(ctx, w)
 	}
 	steps := suites[args[0]]
 	var results []result
@@ -47,25 +48,26 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 			return fmt.Errorf("interrupted before step %q", s.name)
 		}
 		fmt.Fprintf(w, "\n=== %d/%d %s: %s\n", i+1, len(steps), s.name, s.what)
-		begin := time.Now()
+		begin, cpu := time.Now(), cpuNow()
 		r := s.run(ctx, filepath.Join(root, s.dir), w)
-		r.name, r.took = s.name, time.Since(begin)
+		r.name, r.took, r.busy = s.name, time.Since(begin), cpuNow().busySince(cpu)
 		results = append(results, r)
 	}
 	return summary(w, results)
 }
 
-// summary prints the table and the closing line.
+// summary prints the table and the closing line. The column busy is the share of the processors' time in which they worked: a step with little of it
+// waits.
 func summary(w io.Writer, results []result) error {
 	var sum result
 	failed := ""
-	fmt.Fprintf(w, "\n%-8s %8s %8s %8s %9s\n", "step", "passed", "failed", "skipped", "time")
+	fmt.Fprintf(w, "\n%-8s %8s %8s %8s %9s %6s\n", "step", "passed", "failed", "skipped", "time", "busy")
 	for _, r := range results {
 		verdict := ""
 		if r.failed > 0 {
 			verdict, failed = "  FAIL", failed+" "+r.name
 		}
-		fmt.Fprintf(w, "%-8s %8d %8d %8d %9s%s\n", r.name, r.passed, r.failed, len(r.skipped), r.took.Round(time.Second/10), verdict)
+		fmt.Fprintf(w, "%-8s %8d %8d %8d %9s %6s%s\n", r.name, r.passed, r.failed, len(r.skipped), r.took.Round(time.Second/10), r.busy, verdict)
 		sum.passed += r.passed
 		sum.failed += r.failed
 		sum.skipped = append(sum.skipped, r.skipped...)

@@ -28,9 +28,9 @@ func TestSecurityTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(text), "## What was tried")
+	_, table, found := strings.Cut(string(text), "## Attacks that were tried")
 	if !found {
-		t.Fatal("doc/security.md has no part `What was tried`")
+		t.Fatal("doc/security.md has no part `Attacks that were tried`")
 	}
 	rows := 0
 	for line := range strings.Lines(table) {

@@ -21,6 +21,7 @@ type result struct {
 	passed, failed int
 	skipped        []string // test and reason
 	took           time.Duration
+	busy           string // of the machine's processors during the step
 }
 
 // step is one part of a suite.
@@ -41,7 +42,7 @@ var suites = map[string][]step{
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("kit", "tests of the test kit", "test/kit", packages("./..."), "-race"),
 		commands,
-		step{"lint", "golangci-lint, every module", "", lint},
+		step{"lint", "golangci-lint over every module, and Vale over the prose", "", lint},
 		tests("schema", "verdicts of API servers", "test", packages("./schema")),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", endToEnd, "-race", "-timeout=20m"),

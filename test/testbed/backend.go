@@ -36,7 +36,14 @@ func (b *Backend) Close() error { return b.servers.CloseNow() }
 
 // StartHTTP serves HTTP/1.1 and HTTP/2 without TLS on a port of loopback; 0 means any free one.
 func StartHTTP(name string, port int) (*Backend, error) {
-	b, l, err := newBackend(name, port)
+	return startHTTP(name, Loopback(port))
+}
+
+// StartHTTPv6 is StartHTTP at a free port of the loopback address of IPv6, and of no other address.
+func StartHTTPv6(name string) (*Backend, error) { return startHTTP(name, "[::1]:0") }
+
+func startHTTP(name, address string) (*Backend, error) {
+	b, l, err := newBackend(name, address)
 	if err != nil {
 		return nil, err
 	}
@@ -44,9 +51,9 @@ func StartHTTP(name string, port int) (*Backend, error) {
 	return b, nil
 }
 
-// newBackend opens a port of loopback for a backend.
-func newBackend(name string, port int) (*Backend, net.Listener, error) {
-	l, err := net.Listen("tcp", Loopback(port))
+// newBackend opens a port of a loopback address for a backend.
+func newBackend(name, address string) (*Backend, net.Listener, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("backend %s: %w", name, err)
 	}
@@ -56,7 +63,7 @@ func newBackend(name string, port int) (*Backend, net.Listener, error) {
 func (b *Backend) answer(w http.ResponseWriter, r *http.Request) {
 	b.got.Add(1)
 	if b.failing.Add(-1) >= 0 {
-		http.Error(w, b.Name+" fails as it was told to", http.StatusServiceUnavailable)
+		http.Error(w, b.Name+" fails as its settings demand", http.StatusServiceUnavailable)
 		return
 	}
 	report := echo.Request(r)
@@ -66,7 +73,7 @@ func (b *Backend) answer(w http.ResponseWriter, r *http.Request) {
 
 // StartTCP serves a protocol in which the server speaks first: it sends its report, and then echoes its input.
 func StartTCP(name string) (*Backend, error) {
-	b, l, err := newBackend(name, 0)
+	b, l, err := newBackend(name, Loopback(0))
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +87,7 @@ func StartTLS(name string) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", name, err)
 	}
-	b, l, err := newBackend(name, 0)
+	b, l, err := newBackend(name, Loopback(0))
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +97,14 @@ func StartTLS(name string) (*Backend, error) {
 
 // Greeting connects to a local port and returns the name that is said there; with a server name it speaks TLS.
 func Greeting(ctx context.Context, port int, serverName string) (string, error) {
+	return GreetingAt(ctx, "tcp", Loopback(port), serverName)
+}
+
+// GreetingAt is the same for an address of any network.
+func GreetingAt(ctx context.Context, network, address, serverName string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", Loopback(port))
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		return "", err
 	}

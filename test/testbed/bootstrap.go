@@ -12,6 +12,7 @@ type Node struct {
 	IP              string // a loopback address of its own: the server at this address is taken for its workload
 	Discovery       string // address of xDS
 	SotW            bool   // State-of-the-World instead of delta
+	Gateway         bool   // a gateway instead of a sidecar
 	Metadata        map[string]any
 
 	// Resolver is the address of the DNS server this Envoy asks; the machine's if empty.
@@ -41,10 +42,14 @@ type object = map[string]any
 // agentMaxRegex is the RE2 program size that an agent's bootstrap allows.
 const agentMaxRegex = 32768
 
-// bootstrap is what a sidecar starts with. Nothing is intercepted: its outbound listeners really bind.
+// bootstrap is what a sidecar starts with. Nothing is captured: its outbound listeners really bind.
 func (n Node) bootstrap(admin string) object {
 	if n.IP == "" {
 		n.IP = "127.1.0.1"
+	}
+	role := "sidecar"
+	if n.Gateway {
+		role = "router"
 	}
 	metadata := object{
 		"NAME": n.Name, "NAMESPACE": n.Namespace, "INSTANCE_IPS": n.IP, "INTERCEPTION_MODE": "NONE",
@@ -70,7 +75,7 @@ func (n Node) bootstrap(admin string) object {
 	}
 	config := object{
 		"node": object{
-			"id":      "sidecar~" + n.IP + "~" + n.Name + "." + n.Namespace + "~" + n.Namespace + ".svc.cluster.local",
+			"id":      role + "~" + n.IP + "~" + n.Name + "." + n.Namespace + "~" + n.Namespace + ".svc.cluster.local",
 			"cluster": n.Name + "." + n.Namespace, "metadata": metadata,
 		},
 		"admin": object{"address": object{"pipe": object{"path": admin}}},

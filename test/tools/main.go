@@ -18,7 +18,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	platforms := flag.String("for", "", "platforms, OS/ARCHITECTURE, separated by commas: get their Envoys, and not that of this machine")
+	platforms := flag.String("for", "", "platforms, OS/ARCHITECTURE, separated by commas: get their Envoys, and not the Envoy of this machine")
 	version := flag.Bool("version", false, "print the version of the pinned Envoy")
 	flag.Parse()
 	if *version {

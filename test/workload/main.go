@@ -1,6 +1,6 @@
 // Command workload is what runs in the pods of test clusters: one static program with two roles.
 //
-//	workload serve --name a --http :8080 --grpc :9090 ...   answers, and tells in its answers what it saw
+//	workload serve --name a --http :8080 --grpc :9090 ...   answers, and says in its answers what it saw
 //	workload call --duration 10s --qps 100 http://a:8080/    sends requests, and sums up what came back
 //
 // A server speaks HTTP/1.1 and HTTP/2 without TLS on one port, the same within TLS, gRPC, TCP where the server speaks

@@ -108,7 +108,7 @@ func (a *archive) proxies(ctx context.Context) (names []string) {
 		err = json.Unmarshal(body, &list)
 	}
 	if err != nil {
-		a.leave("the configuration of proxies: %s", Clean([]byte(err.Error())))
+		a.leave("the configuration of proxies: %s", withoutSecrets([]byte(err.Error())))
 		return nil
 	}
 	wrong := func(s admin.Sync) int {
@@ -145,14 +145,14 @@ func (a *archive) collect(ctx context.Context, name string, read func(context.Co
 	a.Say("collecting %s", name)
 	body, err := read(ctx)
 	if err != nil {
-		a.leave("%s: %s", name, Clean([]byte(err.Error())))
+		a.leave("%s: %s", name, withoutSecrets([]byte(err.Error())))
 		return
 	}
 	if len(body) > maxFile {
 		a.leave("%s: its last %d bytes, because it has %d", name, len(body)-maxFile, len(body))
 		body = body[:maxFile]
 	}
-	clean := Clean(body)
+	clean := withoutSecrets(body)
 	if a.bytes+len(clean) > a.MaxBytes {
 		a.leave("%s: the archive would be larger than --max-size", name)
 		return

@@ -28,8 +28,8 @@ func patterns() []*regexp.Regexp {
 	}
 }
 
-// Clean returns content without private keys, passwords and tokens.
-func Clean(body []byte) []byte {
+// withoutSecrets returns content without private keys, passwords and tokens.
+func withoutSecrets(body []byte) []byte {
 	if v := any(nil); json.Unmarshal(body, &v) == nil {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)

@@ -136,8 +136,8 @@ func (a *asker) pod() error {
 		if now.LastError != "" {
 			a.problem("error: the proxy rejected %s: %s", kind, now.LastError)
 		}
-		if len(now.Warming) > 0 {
-			a.problem("warning: the proxy does not use yet: %s", strings.Join(now.Warming, ", "))
+		if unused := now.Unused(); unused != "" {
+			a.problem("warning: %s: the proxy does not use yet: %s", kind, unused)
 		}
 	}
 	instances := map[string][]why.Instance{}

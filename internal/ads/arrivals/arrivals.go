@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Burst is how many lines of each kind are logged in a second.
-const Burst = 20
+// burst is how many lines of each kind are logged in a second.
+const burst = 20
 
 // Visit is a connected proxy, or the stream of its agent.
 type Visit struct {
@@ -47,7 +47,7 @@ type tally struct{ logged, more int }
 
 // take reports whether another line may be logged.
 func (t *tally) take() bool {
-	if t.logged == Burst {
+	if t.logged == burst {
 		t.more++
 		return false
 	}

@@ -57,12 +57,12 @@ func TestBound(t *testing.T) {
 	}
 	l.turn()
 	got := lines()
-	if len(got) != 2*Burst+2 {
+	if len(got) != 2*burst+2 {
 		t.Fatalf("%d lines", len(got))
 	}
 	for i, want := range []string{`msg="and 9980 more proxies connected in the last second"`, `msg="and 9980 more proxies are gone in the last second"`} {
-		if !strings.Contains(got[2*Burst+i], want) {
-			t.Errorf("%s, want %s", got[2*Burst+i], want)
+		if !strings.Contains(got[2*burst+i], want) {
+			t.Errorf("%s, want %s", got[2*burst+i], want)
 		}
 	}
 	l.turn()

@@ -1,25 +1,28 @@
 // Package gate limits how many goroutines run an expensive operation at the same time.
 //
-// Invariant: at most the given number of places is taken, not counting places that were held for longer than the patience of
-// the gate. The package starts no goroutines; a timer runs while a pass waits.
+// Invariant: at most the given number of places is taken, in all and by each client, not counting places that were held for longer than the patience
+// of the gate. The package starts no goroutines; a timer runs while a pass waits.
 package gate
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Gate limits how many streams write a big message at the same time. When many clients connect at once, that halves the work and
-// bounds the memory. A writer whose client does not read loses its place after patience, so clients that read do not wait long
-// for clients that do not. The methods may be called from any goroutine.
+// Gate limits how many streams write a big message, or are read from, at the same time. When many clients connect at once, that halves the work and
+// bounds the memory. A stream whose client does not read or send loses its place after patience, so other clients do not wait long
+// for it. The methods may be called from any goroutine.
 type Gate struct {
-	places   int
-	patience time.Duration
+	places, placesOf int
+	patience         time.Duration
 
 	mu sync.Mutex
 	// inside has the passes with a place, and since when they have it.
 	inside map[*Pass]time.Time
+	// taken is how many places each client has; clients without one are not in it.
+	taken map[string]int
 	// waiting has the other passes in the order of arrival.
 	waiting []*Pass
 	// expiry is the timer of expirePlaces. It runs only while a pass waits.
@@ -28,21 +31,26 @@ type Gate struct {
 
 // Pass is a place, or the wait for one.
 type Pass struct {
+	client string
 	// admitted is closed when the pass has a place.
 	admitted chan struct{}
 }
 
-// New returns a gate with free places.
-func New(places int, patience time.Duration) *Gate {
-	return &Gate{places: places, patience: patience, inside: map[*Pass]time.Time{}}
+// New returns a gate with free places. One client can have at most placesOf of them.
+func New(places, placesOf int, patience time.Duration) *Gate {
+	return &Gate{places: places, placesOf: placesOf, patience: patience, inside: map[*Pass]time.Time{}, taken: map[string]int{}}
 }
 
-// Enter waits for a place. The pass it returns must be given to Leave; it is nil if ctx ended first.
-func (g *Gate) Enter(ctx context.Context) *Pass {
-	p := &Pass{admitted: make(chan struct{})}
+// Enter waits for a place for a client. The pass it returns must be given to Leave; it is nil if ctx ended first.
+func (g *Gate) Enter(ctx context.Context, client string) *Pass {
+	p := &Pass{client: client, admitted: make(chan struct{})}
 	g.mu.Lock()
-	g.waiting = append(g.waiting, p)
-	g.admit()
+	if g.admits(p) { // then no other pass waits that could have the place
+		g.admit(p)
+	} else {
+		g.waiting = append(g.waiting, p)
+	}
+	g.watch()
 	g.mu.Unlock()
 	select {
 	case <-p.admitted:
@@ -57,24 +65,43 @@ func (g *Gate) Enter(ctx context.Context) *Pass {
 func (g *Gate) Leave(p *Pass) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.inside, p)
-	for i, w := range g.waiting {
-		if w == p {
-			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
-			break
-		}
+	if i := slices.Index(g.waiting, p); i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
 	}
-	g.admit()
+	g.free(p)
+	g.watch()
 }
 
-// admit fills free places. The caller must hold g.mu.
-func (g *Gate) admit() {
-	for len(g.waiting) > 0 && len(g.inside) < g.places {
-		p := g.waiting[0]
-		g.waiting = g.waiting[1:]
-		g.inside[p] = time.Now()
-		close(p.admitted)
+// admits reports whether there is a place for a pass. The caller must hold g.mu.
+func (g *Gate) admits(p *Pass) bool {
+	return len(g.inside) < g.places && g.taken[p.client] < g.placesOf
+}
+
+// admit gives a place to a pass. The caller must hold g.mu.
+func (g *Gate) admit(p *Pass) {
+	g.inside[p] = time.Now()
+	g.taken[p.client]++
+	close(p.admitted)
+}
+
+// free takes the place of a pass away, if it has one, and gives it to the first pass that can have it. One place is enough for one pass only, so the
+// others are not looked at. The caller must hold g.mu.
+func (g *Gate) free(p *Pass) {
+	if _, ok := g.inside[p]; !ok {
+		return
 	}
+	delete(g.inside, p)
+	if g.taken[p.client]--; g.taken[p.client] == 0 {
+		delete(g.taken, p.client)
+	}
+	if next := slices.IndexFunc(g.waiting, g.admits); next >= 0 {
+		g.admit(g.waiting[next])
+		g.waiting = slices.Delete(g.waiting, next, next+1)
+	}
+}
+
+// watch lets places expire while a pass waits. The caller must hold g.mu.
+func (g *Gate) watch() {
 	switch {
 	case len(g.waiting) == 0:
 		g.waiting = nil
@@ -95,8 +122,8 @@ func (g *Gate) expirePlaces() {
 	now := time.Now()
 	for p, since := range g.inside {
 		if now.Sub(since) >= g.patience {
-			delete(g.inside, p)
+			g.free(p)
 		}
 	}
-	g.admit()
+	g.watch()
 }

@@ -323,3 +323,26 @@ func describeInitial(t resource.Type, sub *subscribe.Subscription, q *Request, s
 	}
 	return omap.With(resources{}, over...), listed
 }
+
+// Arrived reports whether the client has asked for all that an Envoy asks for at first, and the core keeps no request to compare.
+func (c *Core) Arrived() bool {
+	for _, t := range []resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route} {
+		if c.cursors[t].sub == nil {
+			return false
+		}
+	}
+	return !c.Compares()
+}
+
+// Compares reports whether the core keeps requests of a client that connects again, until it can compare the versions in them with a state.
+func (c *Core) Compares() bool {
+	if c.split.versions != nil {
+		return true
+	}
+	for t := range c.cursors {
+		if c.cursors[t].open.resume != nil {
+			return true
+		}
+	}
+	return false
+}

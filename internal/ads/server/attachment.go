@@ -71,40 +71,40 @@ type Observer interface {
 	Panicked()
 }
 
-// Silent is an Observer that ignores all events. Embed it to observe only some.
-type Silent struct{}
+// silentObserver is an Observer that ignores all events. Embed it to observe only some.
+type silentObserver struct{}
 
-var _ Observer = Silent{}
+var _ Observer = silentObserver{}
 
 // Opened does nothing.
-func (Silent) Opened(protocol.Variant) {}
+func (silentObserver) Opened(protocol.Variant) {}
 
 // Closed does nothing.
-func (Silent) Closed(protocol.Variant, codes.Code) {}
+func (silentObserver) Closed(protocol.Variant, codes.Code) {}
 
 // Sent does nothing.
-func (Silent) Sent(resource.Type, *protocol.Message, time.Duration) {}
+func (silentObserver) Sent(resource.Type, *protocol.Message, time.Duration) {}
 
 // Acked does nothing.
-func (Silent) Acked(resource.Type, *resource.State, time.Duration) {}
+func (silentObserver) Acked(resource.Type, *resource.State, time.Duration) {}
 
 // Rejected does nothing.
-func (Silent) Rejected(resource.Type, string, string) {}
+func (silentObserver) Rejected(resource.Type, string, string) {}
 
 // Expired does nothing.
-func (Silent) Expired(resource.Type) {}
+func (silentObserver) Expired(resource.Type) {}
 
 // Unknown does nothing.
-func (Silent) Unknown(string) {}
+func (silentObserver) Unknown(string) {}
 
 // WriteTimeout does nothing.
-func (Silent) WriteTimeout() {}
+func (silentObserver) WriteTimeout() {}
 
 // Crowded does nothing.
-func (Silent) Crowded() {}
+func (silentObserver) Crowded() {}
 
 // Panicked does nothing.
-func (Silent) Panicked() {}
+func (silentObserver) Panicked() {}
 
 // Status describes one stream. It is meant for debug pages and metrics.
 type Status struct {

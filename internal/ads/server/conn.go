@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -19,6 +20,8 @@ type connection struct {
 	credentials.AuthInfo
 	conn net.Conn
 	idle *idler // nil if the server does not know the connection
+	// read is how many bytes the server has read from the client.
+	read atomic.Int64
 
 	mu      sync.Mutex
 	streams int
@@ -101,14 +104,27 @@ func (r connectionCredentials) ServerHandshake(raw net.Conn) (net.Conn, credenti
 		idle.leave()
 		return nil, nil, err
 	}
-	conn = watched{conn, idle.leave}
 	c := &connection{AuthInfo: info, conn: raw, idle: idle}
+	conn = counted{watched{conn, idle.leave}, &c.read}
 	if t, ok := info.(credentials.TLSInfo); ok && len(t.State.VerifiedChains) > 0 {
 		if conn, err = r.server.certify(c, conn, t.State.VerifiedChains); err != nil {
 			return nil, nil, err
 		}
 	}
 	return conn, c, nil
+}
+
+// counted is a connection that counts the bytes that are read from it.
+type counted struct {
+	net.Conn
+	read *atomic.Int64
+}
+
+// Read reads from the connection.
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read.Add(int64(n))
+	return n, err
 }
 
 // Clone copies the credentials.

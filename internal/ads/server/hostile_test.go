@@ -401,7 +401,7 @@ func TestDrainSpreadsStreams(t *testing.T) {
 }
 
 type counting struct {
-	Silent
+	silentObserver
 	mu                         sync.Mutex
 	sent, acked, rejected      int
 	panics, expired, unknown   int

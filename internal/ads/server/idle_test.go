@@ -19,7 +19,7 @@ func (p *peerConn) RemoteAddr() net.Addr {
 
 func (p *peerConn) Close() error { p.closed = true; return nil }
 
-// TestIdleConnections: an address has so many connections without a stream at most, and all together. Its oldest one ends for a new one. Those
+// TestIdleConnections: an address has so many connections without a stream at most, and all together. Its oldest one ends for a new one. Connections
 // of other addresses stay, and connections that have a stream do not count.
 func TestIdleConnections(t *testing.T) {
 	crowded := 0

@@ -43,6 +43,8 @@ type Stream struct {
 	opened time.Time
 	conn   *connection
 	caller identity.Caller
+	// client is the client that the bounds of the server are about.
+	client string
 	held   *holder
 	// alone is for how long the client's agent had no control plane before the stream; 0 if it had one, or does not say.
 	alone time.Duration
@@ -68,7 +70,7 @@ type Stream struct {
 
 	// lastLargeSend is when the last big message was sent, or the first message of any size, in Unix nanoseconds; 0 before that.
 	lastLargeSend atomic.Int64
-	// unwritten is the number of messages that gRPC has accepted and not written to the connection. It does not count those
+	// unwritten is the number of messages that gRPC has accepted and not written to the connection. It does not count messages
 	// that workers wrote directly.
 	unwritten atomic.Int32
 	// lastProgress is when gRPC last accepted or finished such a message, in Unix nanoseconds.
@@ -173,7 +175,13 @@ func (s *Stream) receive() {
 		}
 	}()
 	defer s.guard()
-	for first := true; ; first = false {
+	a := s.arrive()
+	if a == nil {
+		s.end(status.FromContextError(s.grpc.Context().Err()).Err())
+		return
+	}
+	defer a.end()
+	for first := a; ; first = nil {
 		err := s.receiveOne(first)
 		switch {
 		case s.ended.Load(): // Another receive would report the cancellation to the client instead of its cause.
@@ -188,12 +196,16 @@ func (s *Stream) receive() {
 	}
 }
 
-// receiveOne receives one request and passes it on. It is a separate function so that the request is not kept in memory while
-// the handler waits for the next one.
-func (s *Stream) receiveOne(first bool) error {
+// receiveOne receives one request and passes it on. For the first request, a is the arrival of the stream; it is nil for the others. It is a separate
+// function so that the request is not kept in memory while the handler waits for the next one.
+func (s *Stream) receiveOne(a *arrival) error {
+	first := a != nil
 	var in received
 	if err := s.grpc.RecvMsg(&in); err != nil {
 		return err
+	}
+	if first && !a.received(len(in.data)) {
+		return status.FromContextError(s.grpc.Context().Err()).Err()
 	}
 	q, err := request.Scan(s.variant, in.data)
 	if err != nil {
@@ -356,7 +368,7 @@ func (s *Stream) written() {
 func (s *Stream) write(a protocol.Action, written func()) error {
 	ctx := s.grpc.Context()
 	if a.Message.Big() {
-		p := s.server.gate.Enter(ctx)
+		p := s.server.gate.Enter(ctx, s.client)
 		if p == nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}

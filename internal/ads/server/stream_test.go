@@ -53,7 +53,7 @@ func TestRequestsInOrder(t *testing.T) {
 	s.held, _ = s.server.clients.enter("a client", 1)
 	s.lastLargeSend.Store(time.Now().Add(-time.Hour).UnixNano())
 	s.requests <- queuedRequest{request: nack}
-	must(t, s.receiveOne(false))
+	must(t, s.receiveOne(nil))
 	s.mu.Lock() // a goroutine of the stream may be writing
 	st := s.core.Status()[resource.Cluster]
 	s.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -54,7 +55,11 @@ func (b Backend) cluster(name string, ipv6 bool) *clusterv3.Cluster {
 	at := envoy.Address(b.Host, b.Port)
 	c := envoy.StaticCluster(name, connectTimeout, at)
 	if _, err := netip.ParseAddr(b.Host); err != nil {
-		c = envoy.DNSCluster(name, connectTimeout, envoy.DNSOptions{Refresh: dnsRefresh, IPv6: ipv6}, &endpointv3.ClusterLoadAssignment{
+		families := mesh.OnlyIPv4
+		if ipv6 {
+			families = mesh.OnlyIPv6
+		}
+		c = envoy.DNSCluster(name, connectTimeout, envoy.DNSOptions{Refresh: dnsRefresh, Families: families}, &endpointv3.ClusterLoadAssignment{
 			ClusterName: name, Endpoints: c.GetLoadAssignment().GetEndpoints(),
 		})
 	}

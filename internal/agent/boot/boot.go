@@ -30,14 +30,14 @@ import (
 
 // Names of the clusters of the bootstrap. Configuration from the control plane refers to some of them.
 const (
-	// DiscoveryCluster is the cluster of the control plane.
-	DiscoveryCluster = "xds-grpc"
-	// SecretsCluster is the cluster of the SDS server from which Envoy gets certificates and keys.
-	SecretsCluster = "sds-grpc"
-	// AgentCluster is the cluster of the agent's status server.
-	AgentCluster = "agent"
-	// MetricsCluster is the cluster of Envoy's own admin interface.
-	MetricsCluster = "prometheus_stats"
+	// discoveryCluster is the cluster of the control plane.
+	discoveryCluster = "xds-grpc"
+	// secretsCluster is the cluster of the SDS server from which Envoy gets certificates and keys.
+	secretsCluster = "sds-grpc"
+	// agentCluster is the cluster of the agent's status server.
+	agentCluster = "agent"
+	// metricsCluster is the cluster of Envoy's own admin interface.
+	metricsCluster = "prometheus_stats"
 )
 
 // Stat prefixes of the listeners of the bootstrap. The connections that they count are not traffic of the workload.
@@ -171,7 +171,7 @@ func (c Config) dynamic() *bootstrapv3.Bootstrap_DynamicResources {
 		AdsConfig: &corev3.ApiConfigSource{
 			ApiType: kind, TransportApiVersion: corev3.ApiVersion_V3, SetNodeOnFirstMessageOnly: true,
 			GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{
-				ClusterName: DiscoveryCluster,
+				ClusterName: discoveryCluster,
 				RetryPolicy: &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
 					BaseInterval: envoy.Duration(reconnectFirst), MaxInterval: envoy.Duration(reconnectLongest),
 				}},
@@ -216,6 +216,9 @@ func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	}}
 }
 
+// EnvoyMetricsPath is where the agent serves the metrics of Envoy alone, for Envoy's own listeners.
+const EnvoyMetricsPath = "/stats/envoy"
+
 // Check returns an error if Envoy or the mesh would not accept the bootstrap.
 func (c Config) Check() error {
 	used := map[uint32]string{}
@@ -247,23 +250,26 @@ func (c Config) Check() error {
 }
 
 func (c Config) clusters() []*clusterv3.Cluster {
-	list := []*clusterv3.Cluster{c.discovery(), secrets(c.SecretsSocket), local(MetricsCluster, c.loopback(), c.AdminPort)}
+	list := []*clusterv3.Cluster{c.discovery(), secrets(c.SecretsSocket), local(metricsCluster, c.loopback(), c.AdminPort)}
 	list = append(list, c.backends()...)
 	if c.StatusPort != 0 {
-		list = append(list, local(AgentCluster, c.loopback(), c.StatusPort))
+		list = append(list, local(agentCluster, c.loopback(), c.StatusPort))
 	}
 	slices.SortFunc(list, func(a, b *clusterv3.Cluster) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
 func (c Config) listeners() []*listenerv3.Listener {
-	metrics := page{prefix: MetricsPrefix, port: c.MetricsPort, path: "/stats/prometheus", cluster: MetricsCluster, compressed: c.CompressMetrics, local: c.LocalMetrics}
+	metrics := page{prefix: MetricsPrefix, port: c.MetricsPort, path: "/stats/prometheus", cluster: metricsCluster, compressed: c.CompressMetrics, local: c.LocalMetrics}
+	if c.StatusPort != 0 { // the agent gives the metrics of the mesh the names of Istio
+		metrics.cluster, metrics.asks = agentCluster, EnvoyMetricsPath
+	}
 	secure, merged := metrics, metrics
 	secure.local, merged.local = false, false // certificates protect them
 	secure.prefix, secure.port, secure.secure = secureMetricsPrefix, c.SecureMetricsPort, true
-	merged.prefix, merged.port, merged.secure, merged.cluster = mergedMetricsPrefix, c.SecureMergedMetricsPort, true, AgentCluster
+	merged.prefix, merged.port, merged.secure, merged.cluster, merged.asks = mergedMetricsPrefix, c.SecureMergedMetricsPort, true, agentCluster, ""
 	merged.compressed = false // the agent does that
-	health := page{prefix: HealthPrefix, port: c.HealthPort, path: "/healthz/ready", cluster: AgentCluster, proxyProtocol: c.HealthProxyProtocol}
+	health := page{prefix: HealthPrefix, port: c.HealthPort, path: "/healthz/ready", cluster: agentCluster, proxyProtocol: c.HealthProxyProtocol}
 	var list []*listenerv3.Listener
 	for _, p := range []page{metrics, secure, merged, health} {
 		if p.port != 0 {

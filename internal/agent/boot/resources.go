@@ -38,7 +38,7 @@ const (
 
 // discovery returns the cluster of the control plane, which uses HTTP/2 without TLS. The agent adds TLS behind the socket of the relay.
 func (c Config) discovery() *clusterv3.Cluster {
-	d := envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Pipe(c.Relay))
+	d := envoy.StaticCluster(discoveryCluster, connectTimeout, envoy.Pipe(c.Relay))
 	http2(d, &corev3.Http2ProtocolOptions{ConnectionKeepalive: &corev3.KeepaliveSettings{
 		Interval: envoy.Duration(keepAliveEvery), Timeout: envoy.Duration(keepAliveTimeout),
 	}})
@@ -49,7 +49,7 @@ func (c Config) discovery() *clusterv3.Cluster {
 // control plane refer to it, so it must exist even while no server runs. Connections that need a certificate then fail; they are
 // never made without one.
 func secrets(socket string) *clusterv3.Cluster {
-	c := envoy.StaticCluster(SecretsCluster, connectTimeout, envoy.Pipe(socket))
+	c := envoy.StaticCluster(secretsCluster, connectTimeout, envoy.Pipe(socket))
 	http2(c, &corev3.Http2ProtocolOptions{})
 	return c
 }
@@ -69,10 +69,10 @@ func http2(c *clusterv3.Cluster, o *corev3.Http2ProtocolOptions) {
 	}
 }
 
-// page is a listener that forwards one path to a cluster.
+// page is a listener that forwards one path to a cluster. asks is the path that it has there; empty for the same one.
 type page struct {
-	prefix, path, cluster string
-	port                  uint32
+	prefix, path, cluster, asks string
+	port                        uint32
 	// secure asks clients for a certificate of the mesh, compressed compresses the answers, and proxyProtocol accepts PROXY protocol.
 	// local makes it listen on loopback only.
 	secure, compressed, proxyProtocol, local bool
@@ -80,6 +80,11 @@ type page struct {
 
 // listener returns the listener of a page.
 func (c Config) listener(p page) *listenerv3.Listener {
+	action := &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: p.cluster}}
+	if p.asks != "" {
+		action.PrefixRewrite = p.asks
+		action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: "localhost"} // the agent may answer to no other name
+	}
 	manager := &hcmv3.HttpConnectionManager{
 		StatPrefix: p.prefix,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
@@ -87,7 +92,7 @@ func (c Config) listener(p page) *listenerv3.Listener {
 				Name: "backend", Domains: []string{"*"},
 				Routes: []*routev3.Route{{
 					Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: p.path}},
-					Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: p.cluster}}},
+					Action: &routev3.Route_Route{Route: action},
 				}},
 			}},
 		}},

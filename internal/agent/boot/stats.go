@@ -65,7 +65,7 @@ func (s Stats) sinks() (list []*metricsv3.StatsSink) {
 // Statistics that are always kept: the agent decides by them whether Envoy is ready and whether connections are left, and they
 // show whether Envoy reaches the control plane and accepts its configuration. Metrics of the mesh are kept, because Telemetries select them.
 var (
-	neededPrefixes = []string{"cluster." + DiscoveryCluster + ".", "cluster_manager.", "control_plane.", "istio_", "istio.", "listener_manager.", "server."}
+	neededPrefixes = []string{"cluster." + discoveryCluster + ".", "cluster_manager.", "control_plane.", "istio_", "istio.", "listener_manager.", "server."}
 	neededSuffixes = []string{".downstream_cx_active"}
 )
 

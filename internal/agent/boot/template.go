@@ -1,15 +1,15 @@
 package boot
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"text/template"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pilotmesh/pilot/internal/agent/template"
 )
 
 // absent is what a template prints for a value that does not exist.
@@ -47,29 +47,27 @@ func (c Config) lookupFamily() string {
 	return "V4_ONLY"
 }
 
-// fromTemplate returns the bootstrap that follows from the template, as JSON. The template is one of package text/template whose
+// asJSON is the function toJSON of templates.
+func asJSON(v any) (any, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}
+
+// fromTemplate returns the bootstrap that follows from the template, as JSON. The template has the syntax of Go's text/template, and its
 // result is JSON or YAML.
 func (c Config) fromTemplate() ([]byte, error) {
-	asJSON := func(v any) (string, error) {
-		b, err := json.Marshal(v)
-		return string(b), err
-	}
-	t, err := template.New("template").Funcs(template.FuncMap{"toJSON": asJSON, "toJson": asJSON}).Parse(c.Template)
-	if err != nil {
-		return nil, err
-	}
 	values, err := c.values()
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	if err := t.Execute(&out, values); err != nil {
+	out, err := template.Render("template", c.Template, values, map[string]func(any) (any, error){"toJSON": asJSON, "toJson": asJSON})
+	if err != nil {
 		return nil, err
 	}
-	if before, _, found := strings.Cut(out.String(), absent); found {
+	if before, _, found := strings.Cut(out, absent); found {
 		return nil, fmt.Errorf("line %d of its result uses a value that does not exist", strings.Count(before, "\n")+1)
 	}
-	text, err := yaml.YAMLToJSON(out.Bytes())
+	text, err := yaml.YAMLToJSON([]byte(out))
 	if err != nil {
 		return nil, fmt.Errorf("its result: %w", err)
 	}

@@ -28,8 +28,8 @@ import (
 // ErrNotCaptured means that the validation has failed.
 var ErrNotCaptured = errors.New("connections are not captured")
 
-// ErrOther means that the rules of another capture are installed.
-var ErrOther = errors.New("the rules of an earlier capture are in place and differ from these: use --reconcile to replace them, or remove them with istio-clean-iptables")
+// errOther means that the rules of another capture are installed.
+var errOther = errors.New("the rules of an earlier capture are in place and differ from these: use --reconcile to replace them, or remove them with istio-clean-iptables")
 
 // ErrMissing means that rules which a capture needs are not in place.
 var ErrMissing = errors.New("the rules of the capture are not in place, or have been changed")
@@ -156,7 +156,7 @@ func (c Capture) apply(ctx context.Context, s settings.Settings, o settings.Opti
 		return err
 	}
 	if p.differs(b, sets) && !o.Reconcile && !o.Force {
-		return ErrOther
+		return errOther
 	}
 	var undo []func() error
 	defer func() {
@@ -165,7 +165,7 @@ func (c Capture) apply(ctx context.Context, s settings.Settings, o settings.Opti
 		}
 		for i := range undo {
 			if failed := undo[len(undo)-1-i](); failed != nil {
-				err = fmt.Errorf("%w; and undoing what was done before failed: %w", err, failed)
+				err = fmt.Errorf("%w; and undoing the steps before failed: %w", err, failed)
 			}
 		}
 	}()

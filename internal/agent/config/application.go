@@ -81,7 +81,7 @@ func (s *Settings) loadReadiness(errs *problems) {
 		errs.add("readinessProbe", "%w", err)
 	}
 	if s.text(metaGroup, "") == "" {
-		s.warn("readinessProbe: its result is reported, and nobody reads it, because the workload belongs to no WorkloadGroup (%s%s)", metaPrefix, metaGroup)
+		s.warn("readinessProbe: its result is reported without effect, because the workload belongs to no WorkloadGroup (%s%s)", metaPrefix, metaGroup)
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *Settings) loadTracer(errs *problems) {
 		errs.add(where, "%w", err)
 		return
 	}
-	s.warn("%s: spans are sent only for listeners that ask for it, and those of Pilot's control plane do not yet", where)
+	s.warn("%s: spans are sent only for listeners that ask for it, and listeners from Pilot's control plane do not yet", where)
 	b.TLS = s.clientTLS("tracing.tlsSettings", b.Host, t.GetTlsSettings(), errs)
 	s.Tracer.Backend = b
 }

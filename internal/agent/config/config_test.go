@@ -316,8 +316,8 @@ func TestRemarks(t *testing.T) {
 			`ISTIO_KUBE_APP_PROBERS has no effect: there is no status server (--statusPort)`,
 			`ISTIO_KUBE_APP_PROBERS: /app-health/a/livez: the host "10.9.9.9" has no effect: only the workload itself is called`}},
 		{[]string{`ISTIO_PROMETHEUS_ANNOTATIONS={"targets":[{"port":"16000"},{"port":"15021"},{"port":"8080"}]}`}, []string{"--proxyAdminPort=16000"}, []string{
-			`ISTIO_PROMETHEUS_ANNOTATIONS: the target 15021/metrics has no effect: its port is that of Envoy's listener for probes; set prometheus.io/port to the application's`,
-			`ISTIO_PROMETHEUS_ANNOTATIONS: the target 16000/metrics has no effect: its port is that of Envoy's admin interface; set prometheus.io/port to the application's`}},
+			`ISTIO_PROMETHEUS_ANNOTATIONS: the target 15021/metrics has no effect: Envoy's listener for probes has that port; set prometheus.io/port to the application's`,
+			`ISTIO_PROMETHEUS_ANNOTATIONS: the target 16000/metrics has no effect: Envoy's admin interface has that port; set prometheus.io/port to the application's`}},
 		{nil, []string{"--stsPort=15463", "--tokenManagerPlugin=GoogleTokenExchange"}, []string{
 			"--stsPort has no effect: set STS_TOKEN_ENDPOINT to the URL of the token service, such as https://sts.example.com/token",
 			"--tokenManagerPlugin=GoogleTokenExchange has no effect: tokens are exchanged at the service that STS_TOKEN_ENDPOINT names"}},
@@ -326,11 +326,13 @@ func TestRemarks(t *testing.T) {
 		{[]string{"ISTIO_META_DNS_CAPTURE=true", "DNS_PROXY_ADDR=127.0.0.1:53"}, nil, nil},
 		{[]string{"DNS_PROXY_ADDR=127.0.0.1:53"}, nil, []string{"DNS_PROXY_ADDR has no effect: the agent does not answer DNS queries; set ISTIO_META_DNS_CAPTURE=true"}},
 		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
-			"ISTIO_META_APP, ISTIO_META_OWNER: this metadata is sent to the control plane, but has no effect yet"}},
+			"ISTIO_META_APP: this metadata is sent to the control plane, but has no effect yet"}},
+		{[]string{"ISTIO_META_HTTP_PROXY_PORT=3128", "ISTIO_META_ENABLE_HBONE=false", "ISTIO_META_UNPRIVILEGED_POD=true"}, nil, []string{
+			"ISTIO_META_HTTP_PROXY_PORT has no effect: set proxyHttpPort in the mesh settings, or a port of the protocol HTTP_PROXY in the egress of a Sidecar"}},
 		{nil, []string{"--dnsRefreshRate=1s"}, []string{"--dnsRefreshRate=1s has no effect: the addresses of the control plane are looked up with each connection"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{
 			"PROXY_CONFIG: extraStatTags has no effect: the filter that adds such tags is not part of standard Envoy",
-			"tracing.zipkin.address: spans are sent only for listeners that ask for it, and those of Pilot's control plane do not yet"}},
+			"tracing.zipkin.address: spans are sent only for listeners that ask for it, and listeners from Pilot's control plane do not yet"}},
 	} {
 		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Warnings()), func(r string) bool { return r == plaintext })
 		slices.Sort(got)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/platform"
+	"github.com/pilotmesh/pilot/internal/config/variables"
 )
 
 // environment maps the names of environment variables to their values.
@@ -48,12 +49,6 @@ const metaGroup = "AUTO_REGISTER_GROUP"
 // metaSigner is the key of the signer that the certificate authority shall use.
 const metaSigner = "CERT_SIGNER"
 
-// readKeys are the keys of node metadata that the control plane, the agent or a debug page reads.
-var readKeys = []string{
-	metaNamespace, "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
-	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE", "NODE_NAME", "SERVICE_ACCOUNT", "VHDS", "ON_DEMAND_CERTIFICATES", "ON_DEMAND_HOSTS", metaGroup, metaSigner, "WORKLOAD_CERTIFICATES",
-}
-
 // jsonKeys are the names of JSON variables whose object becomes the value of one key. The objects of all other JSON variables
 // are merged into the metadata; the name of the variable has no meaning.
 var jsonKeys = []string{"LABELS", "ANNOTATIONS"}
@@ -71,8 +66,12 @@ func (s *Settings) loadMetadata(errs *problems) {
 			continue
 		}
 		s.Metadata[key] = env[name]
-		if env[name] != "" && !slices.Contains(readKeys, key) && !isIstioVariable(name) {
+		switch i := slices.IndexFunc(nodeMetadata, func(v variables.Variable) bool { return v.Name == key }); {
+		case env[name] == "" || isIstioVariable(name):
+		case i < 0:
 			unread = append(unread, name)
+		case nodeMetadata[i].Lacks != "" && nodeMetadata[i].NeedsRemark(env[name]):
+			s.warn("%s has no effect: %s", name, nodeMetadata[i].Lacks)
 		}
 	}
 	if len(unread) > 0 {

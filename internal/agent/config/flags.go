@@ -33,8 +33,8 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.Domain, "domain", "", "DNS suffix of the workload's namespace (default NAMESPACE.svc.cluster.local)")
 	fs.StringVar(&s.Namespace, "namespace", s.Namespace, "namespace of the workload (default $POD_NAMESPACE, $ISTIO_META_NAMESPACE, or default)")
-	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, $ISTIO_SVC_IP, or those of the host)")
-	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE in the node id (default those of the pod)")
+	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, $ISTIO_SVC_IP, or the addresses of the host)")
+	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE in the node id (default: name and namespace of the pod)")
 	fs.StringVar(&s.flags.meshConfig, "meshConfig", "./"+meshFile, "file with the mesh settings; only its defaultConfig is used")
 	fs.String("discoveryAddress", "", "host:port of the control plane; its port 15012 is called over TLS")
 	fs.String("controlPlaneAuthPolicy", "", "MUTUAL_TLS or NONE: call the control plane over TLS or not, whatever the port is")
@@ -118,7 +118,7 @@ func (s *Settings) WithoutUnknown(args []string) []string {
 				known, n = append(known, args[next]), next
 			}
 		default:
-			if !joined && next < len(args) && !strings.HasPrefix(args[next], "-") && !slices.Contains([]string{Sidecar, Router, waypoint}, args[next]) {
+			if !joined && next < len(args) && !strings.HasPrefix(args[next], "-") && !slices.Contains([]string{Sidecar, router, waypoint}, args[next]) {
 				n = next
 			}
 			s.unknown = append(s.unknown, fmt.Sprintf("%s has no effect: there is no such flag; is it mistyped? (pilot-agent proxy --help lists them)", arg))
@@ -141,8 +141,8 @@ var unusedFields = map[protoreflect.Name]string{
 
 // checkRole checks the role and the remaining settings of the agent.
 func (s *Settings) checkRole(errs *problems) {
-	if s.Role != Sidecar && s.Role != Router {
-		errs.add("proxy "+s.Role, "there is no such role here; write `proxy %s` or `proxy %s`", Sidecar, Router)
+	if s.Role != Sidecar && s.Role != router {
+		errs.add("proxy "+s.Role, "there is no such role here; write `proxy %s` or `proxy %s`", Sidecar, router)
 	}
 	if s.Restarts < 0 {
 		errs.add("--restarts", "%d is negative; 0 means that the first crash ends the agent", s.Restarts)

@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/config/variables"
 )
 
-// istioFlag is a flag of Istio's agent, of any of its versions. Exactly one text is set: does is its effect, lacks the reason why it has none.
+// istioFlag is a flag of Istio's agent, of any of its versions. Exactly one text is set: its effect (does), or the reason why it has none.
 type istioFlag struct {
 	name        string
 	does, lacks string
@@ -23,7 +23,7 @@ var istioFlags = []istioFlag{
 	{name: "proxyLogLevel", does: "Envoy's log level, and levels of components"},
 	{name: "proxyComponentLogLevel", does: "log levels of components of Envoy"},
 	{name: "concurrency", does: "number of Envoy's worker threads"},
-	{name: "templateFile", does: "template of the bootstrap, in Go's text/template"},
+	{name: "templateFile", does: "template of the bootstrap, in the language of Go's text/template; methods cannot be called, fields can"},
 	{name: "outlierLogPath", does: "file with ejections of endpoints"},
 	{name: "profiling", lacks: "the agent serves no profiles", boolean: true},
 	{name: "log_output_level", does: "the agent's log levels; its parts have other names than Istio's scopes, which are taken for them"},
@@ -31,10 +31,10 @@ var istioFlags = []istioFlag{
 	{name: "log_caller", lacks: "messages name the object, not a line of code"},
 	{name: "log_stacktrace_level", lacks: "the log has no stack traces"},
 	{name: "log_target", lacks: "the agent logs to its standard error; redirect that"},
-	{name: "log_rotate", lacks: "the agent logs to its standard error; whoever stores that rotates it"},
-	{name: "log_rotate_max_age", lacks: "the agent logs to its standard error; whoever stores that rotates it"},
-	{name: "log_rotate_max_backups", lacks: "the agent logs to its standard error; whoever stores that rotates it"},
-	{name: "log_rotate_max_size", lacks: "the agent logs to its standard error; whoever stores that rotates it"},
+	{name: "log_rotate", lacks: "the agent logs to its standard error, and rotates no files"},
+	{name: "log_rotate_max_age", lacks: "the agent logs to its standard error, and rotates no files"},
+	{name: "log_rotate_max_backups", lacks: "the agent logs to its standard error, and rotates no files"},
+	{name: "log_rotate_max_size", lacks: "the agent logs to its standard error, and rotates no files"},
 	{name: "vklog", lacks: "the agent has no Kubernetes client whose messages it could log"},
 	// Flags of former versions.
 	{name: "ip", does: "IP addresses of the workload"},
@@ -190,6 +190,18 @@ This page is generated from the program by ` + "`make docs`" + `.
 	}
 	out.WriteString("\n## Environment variables\n\n| Variable | Effect |\n|---|---|\n")
 	for _, v := range istioVariables {
+		row(v.Name, v.Does, v.Lacks)
+	}
+	out.WriteString(`
+## Node metadata
+
+The control plane treats the metadata of a node alike, whichever agent sends it. An agent sends ` + "`ISTIO_META_KEY`" + ` of its environment as ` + "`KEY`" + `.
+Switches are texts: "true" or "1".
+
+| Key | Effect |
+|---|---|
+`)
+	for _, v := range nodeMetadata {
 		row(v.Name, v.Does, v.Lacks)
 	}
 	return out.String()

@@ -141,7 +141,7 @@ const DefaultConfigPath = "./etc/istio/proxy"
 // The roles of proxies: beside a workload, and as a gateway.
 const (
 	Sidecar = "sidecar"
-	Router  = "router"
+	router  = "router"
 	// waypoint is a role of Istio's agent that is refused here.
 	waypoint = "waypoint"
 )

@@ -80,7 +80,7 @@ func (p *Proxy) resolve(ctx context.Context, q *dns.Msg, tcp bool) *dns.Msg {
 	table := p.table.Load()
 	known := false
 	if table != nil && question.Qclass == dns.ClassINET {
-		n, alias := table.find(canonical(question.Name), Domains{p.o.Domain, servers.search})
+		n, alias := table.find(canonical(question.Name), domains{p.o.Domain, servers.search})
 		known = n != nil
 		if known && (question.Qtype == dns.TypeA || question.Qtype == dns.TypeAAAA) {
 			p.metrics.answered.Add(1)

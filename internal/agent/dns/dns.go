@@ -218,7 +218,7 @@ func (p *Proxy) Status() Status {
 // Ready returns nil if the control plane has sent all names.
 func (p *Proxy) Ready() error {
 	if p.table.Load() == nil {
-		return errors.New("the control plane has not told the names of the mesh yet, so that DNS queries for them have no answers")
+		return errors.New("the control plane has not sent the names of the mesh yet, so that DNS queries for them have no answers")
 	}
 	return nil
 }

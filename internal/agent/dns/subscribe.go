@@ -64,7 +64,7 @@ func (s *Subscriber) restore() {
 	}
 	changes, err := s.changes(&discoveryv3.DeltaDiscoveryResponse{Resources: list})
 	if err != nil {
-		s.log.Warn("the names that were kept are not used; the control plane tells them again", "error", err)
+		s.log.Warn("the names that were kept are not used; the control plane sends them again", "error", err)
 		return
 	}
 	s.table, s.complete = s.table.with(changes...), s.kept.Complete(nds.URL)

@@ -87,8 +87,8 @@ func (t *Table) versions() map[string]string {
 	return all
 }
 
-// Domains are the domains that clients append to the names that they look up.
-type Domains struct {
+// domains are the domains that clients append to the names that they look up.
+type domains struct {
 	// Own is the domain of the workload's namespace: NAMESPACE.svc.cluster.local.
 	Own string
 	// Search is the search list of the resolver.
@@ -96,7 +96,7 @@ type Domains struct {
 }
 
 // shortened are the full names of Services that a name may be short for, in the order in which the search list of a pod has them.
-func (d Domains) shortened(host string) []string {
+func (d domains) shortened(host string) []string {
 	namespace, rest, ok := strings.Cut(d.Own, ".svc.")
 	if !ok || namespace == "" {
 		return nil
@@ -106,7 +106,7 @@ func (d Domains) shortened(host string) []string {
 
 // find looks for a name that is in canonical form. If the client has appended a domain of its search list to the name, alias is the name
 // without it.
-func (t *Table) find(host string, d Domains) (found *name, alias string) {
+func (t *Table) find(host string, d domains) (found *name, alias string) {
 	if n := t.exact(host, d); n != nil {
 		return n, ""
 	}
@@ -131,7 +131,7 @@ func (t *Table) find(host string, d Domains) (found *name, alias string) {
 }
 
 // exact looks for a name, and then for Services whose name it is short for.
-func (t *Table) exact(host string, d Domains) *name {
+func (t *Table) exact(host string, d domains) *name {
 	if n, ok := t.names.Get(omap.Name(host)); ok {
 		return n
 	}

@@ -154,10 +154,10 @@ func TestAnswers(t *testing.T) {
 // TestOtherDomain: a workload whose domain is not the domain of a namespace has no short names.
 func TestOtherDomain(t *testing.T) {
 	table := tableOf(t, names()...)
-	if n, _ := table.find("web", Domains{Own: "vm.example.com"}); n != nil {
+	if n, _ := table.find("web", domains{Own: "vm.example.com"}); n != nil {
 		t.Error("it has")
 	}
-	if n, _ := table.find("web.shop.svc.cluster.local", Domains{Own: "vm.example.com"}); n == nil {
+	if n, _ := table.find("web.shop.svc.cluster.local", domains{Own: "vm.example.com"}); n == nil {
 		t.Error("it does not know the full name")
 	}
 }

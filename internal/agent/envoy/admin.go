@@ -155,7 +155,7 @@ func (a *Admin) state(ctx context.Context) (string, error) {
 }
 
 func otherEpoch(expected, answers int) error {
-	return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", expected, answers)
+	return fmt.Errorf("the Envoy of epoch %d does not answer yet, but the Envoy of epoch %d does", expected, answers)
 }
 
 func waiting(what string, rejected, streams int) error {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// ErrNotFound reports that no Envoy binary was found.
-var ErrNotFound = errors.New("no envoy binary was found")
+// errNotFound reports that no Envoy binary was found.
+var errNotFound = errors.New("no envoy binary was found")
 
 // Find returns the path of the binary to run: the first candidate with a path, or the one on PATH. A candidate that does not
 // exist is an error unless it is optional.
@@ -34,11 +34,11 @@ func Find(wishes ...Candidate) (string, error) {
 		case w.Optional:
 			continue
 		}
-		return "", fmt.Errorf("%w: %s is set to %s: %w; correct it, or omit it to use the envoy on PATH", ErrNotFound, w.From, w.Path, errors.Unwrap(err))
+		return "", fmt.Errorf("%w: %s is set to %s: %w; correct it, or omit it to use the envoy on PATH", errNotFound, w.From, w.Path, errors.Unwrap(err))
 	}
 	path, err := exec.LookPath("envoy")
 	if err != nil {
-		return "", fmt.Errorf("%w: there is none on PATH; install Envoy, or name its binary by --envoy=FILE or in $ENVOY", ErrNotFound)
+		return "", fmt.Errorf("%w: there is none on PATH; install Envoy, or name its binary by --envoy=FILE or in $ENVOY", errNotFound)
 	}
 	return path, nil
 }

@@ -49,7 +49,7 @@ func TestFind(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := Find(); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "--envoy=FILE or in $ENVOY") {
+	if _, err := Find(); !errors.Is(err, errNotFound) || !strings.Contains(err.Error(), "--envoy=FILE or in $ENVOY") {
 		t.Errorf("%v does not tell what to do", err)
 	}
 }

@@ -89,7 +89,7 @@ func TestReadyOfEpoch(t *testing.T) {
 		t.Error(err)
 	}
 	a.Expect(2)
-	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the Envoy of epoch 2 does not answer yet, but that of epoch 1 does") {
+	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the Envoy of epoch 2 does not answer yet, but the Envoy of epoch 1 does") {
 		t.Error(err)
 	}
 }

@@ -106,7 +106,7 @@ func describe(err error, killed func() bool) error {
 	}
 	switch status.Signal() {
 	case syscall.SIGKILL:
-		return fmt.Errorf("%w (unless somebody killed it, it ran out of memory; raise the memory limit of its container)", err)
+		return fmt.Errorf("%w (unless a user killed it, it ran out of memory; raise the memory limit of its container)", err)
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL:
 		return fmt.Errorf("%w (a bug in Envoy; see the end of its output)", err)
 	default:

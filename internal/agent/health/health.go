@@ -8,6 +8,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,9 +28,9 @@ type Options struct {
 // Checker checks whether a workload is healthy.
 type Checker struct {
 	Options
-	// good and bad count the results in a row. told is set after the first report, and healthy is the last reported result.
-	good, bad     int32
-	told, healthy bool
+	// good and bad count the results in a row. reported is set after the first report, and healthy is the last reported result.
+	good, bad         int32
+	reported, healthy bool
 }
 
 // New returns a checker.
@@ -55,8 +56,9 @@ func (c *Checker) try(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
 		err := ask(ctx)
-		if err != nil && ctx.Err() != nil {
-			return fmt.Errorf("%s did not answer within %v: %w", what, c.Timeout, err)
+		if late := ctx.Err(); late != nil {
+			// The end of the request may bring an answer: a server whose client ends TLS can still write one.
+			return fmt.Errorf("%s did not answer within %v: %w", what, c.Timeout, cmp.Or(err, late))
 		}
 		return err
 	}
@@ -75,13 +77,13 @@ func (c *Checker) take(err error) {
 		c.Log.Debug("probing the workload", "error", err)
 	}
 	switch {
-	case err == nil && c.good >= c.Successes && (!c.told || !c.healthy):
+	case err == nil && c.good >= c.Successes && (!c.reported || !c.healthy):
 		c.Log.Info("the workload is healthy")
-	case err != nil && c.bad >= c.Failures && (!c.told || c.healthy):
+	case err != nil && c.bad >= c.Failures && (!c.reported || c.healthy):
 		c.Log.Warn("the workload is not healthy; it gets no requests until it is", "error", err, "probes", c.bad)
 	default:
 		return
 	}
-	c.told, c.healthy = true, err == nil
+	c.reported, c.healthy = true, err == nil
 	c.Report(err)
 }

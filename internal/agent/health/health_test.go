@@ -89,6 +89,24 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// TestLateAnswer: an answer that comes when the time is over, because the end of the request has brought it, is none.
+func TestLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := parse(t, "{tcpSocket: {port: 1}, timeoutSeconds: 2}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		}
+		c := New(Options{Probe: p, Envoy: late, Log: slog.New(slog.DiscardHandler)})
+		if err := c.try(t.Context()); err == nil || !strings.Contains(err.Error(), "Envoy did not answer within 2s") {
+			t.Errorf("a late answer: %v", err)
+		}
+	})
+}
+
 func TestTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -68,7 +68,7 @@ func content(path string, limit int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Mode().Perm()&0o022 != 0:
-		return nil, fmt.Errorf("%s can be written by other users (mode %#o), who could tell Envoy anything", path, info.Mode().Perm())
+		return nil, fmt.Errorf("%s can be written by other users (mode %#o), who could make Envoy do anything", path, info.Mode().Perm())
 	case info.Size() > limit:
 		return nil, fmt.Errorf("%s has %d bytes, and the most is %d", path, info.Size(), limit)
 	}

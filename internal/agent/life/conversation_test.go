@@ -104,7 +104,7 @@ func begun(title string) *conversation {
 			p.LastGood = -1
 		}
 	}
-	return &conversation{m: NewMachine(p), now: time.Unix(0, 0)}
+	return &conversation{m: newMachine(p), now: time.Unix(0, 0)}
 }
 
 func (c *conversation) hear(line string) (string, error) {

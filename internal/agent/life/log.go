@@ -33,7 +33,7 @@ func (s *Supervisor) logTransition(before State, e Event) {
 	case Retiring:
 		log.Info("hot restart: the new Envoy is ready; the old one completes its requests", "after", time.Since(s.began).Round(time.Millisecond).String())
 	case Holding:
-		log.Error("hot restart: the new Envoy has failed; the old one goes on to serve, and its admin interface is gone", "how", e.Err)
+		log.Error("hot restart: the new Envoy has failed; the old one still serves, and its admin interface is gone", "how", e.Err)
 	case BackingOff:
 		log.Error("Envoy has crashed and will be started again", "how", e.Err, "restart_in", s.machine.backoff().String())
 	case Leaving:

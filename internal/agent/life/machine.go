@@ -104,8 +104,8 @@ type revisions struct {
 	why      error
 }
 
-// NewMachine returns a machine in the state Idle. The first configuration is revision 1.
-func NewMachine(p Policy) *Machine {
+// newMachine returns a machine in the state Idle. The first configuration is revision 1.
+func newMachine(p Policy) *Machine {
 	return &Machine{policy: p, revisions: revisions{wanted: firstRevision, good: p.LastGood}}
 }
 

@@ -73,7 +73,7 @@ func New(e Envoy, p Policy, log *slog.Logger) *Supervisor {
 	alarm := time.NewTimer(time.Hour)
 	alarm.Stop()
 	return &Supervisor{
-		envoy: e, log: log, machine: NewMachine(p), processes: map[int]Process{}, alarm: alarm,
+		envoy: e, log: log, machine: newMachine(p), processes: map[int]Process{}, alarm: alarm,
 		events: make(chan Event), requests: make(chan Event), stopped: make(chan struct{}), ready: make(chan struct{}),
 	}
 }

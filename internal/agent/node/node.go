@@ -47,6 +47,9 @@ type Facts struct {
 	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one. The control plane then configures it for
 	// plain text where it would accept mutual TLS as well.
 	NoCertificate bool
+	// OtherAuthority is true if the certificates of the proxy come from an authority other than the control plane. They do not name the workload, so
+	// the proxy does, in a header.
+	OtherAuthority bool
 	// Region and Zone are where the machine is, if its cloud reports that; locality labels of the workload have precedence. Platform
 	// is the other metadata that the cloud reports of the machine.
 	Region, Zone string
@@ -54,6 +57,12 @@ type Facts struct {
 	// Metadata is the metadata from the environment, by key.
 	Metadata map[string]any
 }
+
+// certificatesKey is the key of where the certificates of a proxy come from, if that is not the control plane.
+const (
+	certificatesKey = "WORKLOAD_CERTIFICATES"
+	otherAuthority  = "other-authority"
+)
 
 // ephemeralLabel changes with every rollout. It is left out, because it would distinguish proxies that are otherwise equal.
 const ephemeralLabel = "pod-template-hash"
@@ -154,8 +163,11 @@ func (f Facts) metadata() (*structpb.Struct, error) {
 		"OUTLIER_LOG_PATH": f.OutlierLog, "ANNOTATIONS": texts(f.Annotations),
 		"PLATFORM_METADATA": texts(f.Platform),
 	}
-	if f.NoCertificate {
-		known["WORKLOAD_CERTIFICATES"] = "none"
+	switch {
+	case f.NoCertificate:
+		known[certificatesKey] = "none"
+	case f.OtherAuthority:
+		known[certificatesKey] = otherAuthority
 	}
 	maps.Copy(known, f.Metadata)
 	// Only the agent may set the following keys.

@@ -21,12 +21,17 @@ func Variables(n *corev3.Node, environ []string) []string {
 		labels[name] = v.GetStringValue()
 	}
 	is := mesh.IdentityOf(mesh.LabelsOf(labels), "")
+	is.Workload, is.Service = cmp.Or(text("WORKLOAD_NAME"), is.Workload), cmp.Or(is.Service, text("WORKLOAD_NAME"))
+	header := ""
+	if text(certificatesKey) == otherAuthority {
+		header = peerHeader(is, text("NAME"), text("NAMESPACE"), text("CLUSTER_ID"))
+	}
 	list := slices.Clip(environ)
 	for _, v := range []struct{ name, value string }{
 		{envoy.EnvNamespace, text("NAMESPACE")}, {envoy.EnvCluster, text("CLUSTER_ID")}, {envoy.EnvMesh, text("MESH_ID")},
-		{envoy.EnvWorkload, cmp.Or(text("WORKLOAD_NAME"), is.Workload)}, {envoy.EnvApp, is.App}, {envoy.EnvVersion, is.Version},
-		{envoy.EnvCanonicalService, cmp.Or(is.Service, text("WORKLOAD_NAME"))}, {envoy.EnvCanonicalRevision, is.Revision},
-		{envoy.EnvUnknown, "unknown"},
+		{envoy.EnvWorkload, is.Workload}, {envoy.EnvApp, is.App}, {envoy.EnvVersion, is.Version},
+		{envoy.EnvCanonicalService, is.Service}, {envoy.EnvCanonicalRevision, is.Revision},
+		{envoy.EnvUnknown, "unknown"}, {envoy.EnvPeerHeader, header},
 	} {
 		if v.value != "" {
 			list = append(list, v.name+"="+v.value)

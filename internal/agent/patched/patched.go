@@ -25,8 +25,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
 )
 
-// URL is the type of the resource.
-const URL = "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap"
+// bootstrapType is the type of the resource.
+const bootstrapType = "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap"
 
 // roleKey is the key of the metadata that makes the control plane answer; its value is the role of the proxy, because the id of an agent has
 // another role.
@@ -72,7 +72,7 @@ func (f *Follower) Known() <-chan struct{} { return f.known }
 func (f *Follower) Restore(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	list := f.kept.All(URL)
+	list := f.kept.All(bootstrapType)
 	if f.answered || len(list) == 0 {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (f *Follower) stream(ctx context.Context) (received bool, err error) {
 		return false, err
 	}
 	defer stream.Close()
-	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: f.node, TypeUrl: URL, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: f.node, TypeUrl: bootstrapType, ResourceNamesSubscribe: []string{"*"}}); err != nil {
 		return false, err
 	}
 	for {
@@ -117,7 +117,7 @@ func (f *Follower) stream(ctx context.Context) (received bool, err error) {
 // take applies a response, and returns the request that answers it. A response has all there is: one resource, or none.
 func (f *Follower) take(ctx context.Context, m *discoveryv3.DeltaDiscoveryResponse) *discoveryv3.DeltaDiscoveryRequest {
 	q := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce()}
-	if m.GetTypeUrl() != URL {
+	if m.GetTypeUrl() != bootstrapType {
 		return q
 	}
 	f.mu.Lock()
@@ -133,8 +133,8 @@ func (f *Follower) take(ctx context.Context, m *discoveryv3.DeltaDiscoveryRespon
 		f.log.Error("what EnvoyFilters add to the bootstrap is refused; Envoy does without", "error", err)
 		q.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 	} else {
-		f.kept.Replace(URL, m.GetResources())
-		f.kept.Finish(URL)
+		f.kept.Replace(bootstrapType, m.GetResources())
+		f.kept.Finish(bootstrapType)
 	}
 	if !f.answered {
 		f.answered = true

@@ -57,7 +57,7 @@ func (p *plane) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServic
 // response has a bootstrap with an interval; 0 for none.
 func response(t *testing.T, nonce string, seconds ...int) *discoveryv3.DeltaDiscoveryResponse {
 	t.Helper()
-	m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: URL, Nonce: nonce}
+	m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: bootstrapType, Nonce: nonce}
 	for _, n := range seconds {
 		body, err := anypb.New(&bootstrapv3.Bootstrap{StatsFlushInterval: durationpb.New(time.Duration(n) * time.Second)})
 		if err != nil {
@@ -129,7 +129,7 @@ func next[T any](t *testing.T, from <-chan T) (v T) {
 func TestFollow(t *testing.T) {
 	f, p, applied := follow(t, filepath.Join(t.TempDir(), "kept"))
 	q := next(t, p.requests)
-	if q.GetNode().GetId() != "agent~10.0.0.1~a.shop~shop.svc.cluster.local" || q.GetNode().GetMetadata().GetFields()[roleKey].GetStringValue() != "router" || q.GetTypeUrl() != URL {
+	if q.GetNode().GetId() != "agent~10.0.0.1~a.shop~shop.svc.cluster.local" || q.GetNode().GetMetadata().GetFields()[roleKey].GetStringValue() != "router" || q.GetTypeUrl() != bootstrapType {
 		t.Errorf("asks with %v", q)
 	}
 	select {
@@ -175,8 +175,8 @@ func TestFollow(t *testing.T) {
 func TestRestore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kept")
 	s := store(path)
-	s.Replace(URL, response(t, "1", 4).GetResources())
-	s.Finish(URL)
+	s.Replace(bootstrapType, response(t, "1", 4).GetResources())
+	s.Finish(bootstrapType)
 	ctx, cancel := context.WithCancel(context.Background())
 	written := make(chan error)
 	go func() { written <- s.Run(ctx) }()

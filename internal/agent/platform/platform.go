@@ -4,7 +4,7 @@
 // Invariants: Nothing is sent to any network unless the description of the machine (DMI) or the caller names the cloud. The service of
 // the cloud is asked once, at its link-local address, without proxies and redirects.
 //
-// Goroutines: none but those of net/http, which end with the question.
+// Goroutines: none but net/http's, which end with the question.
 package platform
 
 import (

@@ -12,7 +12,7 @@ import (
 // userAgent is the User-Agent of the agent's own probes.
 const userAgent = "pilot-agent-probe"
 
-// Direct runs probes on behalf of the agent itself, where there is no kubelet.
+// Direct runs probes for the agent itself, where there is no kubelet.
 type Direct struct {
 	probe   Probe
 	address string

@@ -1,6 +1,6 @@
-// Package probe answers probes and hooks of the kubelet on behalf of the application. The injector redirects them to the agent,
+// Package probe answers probes and hooks of the kubelet for the application. The injector redirects them to the agent,
 // because the kubelet has no certificate of the mesh, and describes in ISTIO_KUBE_APP_PROBERS what the kubelet would have done. Without
-// a kubelet, it runs a probe on behalf of the agent itself (Direct).
+// a kubelet, it runs a probe for the agent itself (Direct).
 //
 // Invariants: probes that others request call only the workload's own addresses. The size of an answer, the duration of a probe and the number
 // of probes at the same time are limited. An answer follows the rules of the kubelet: certificates are not verified, and redirects are

@@ -26,6 +26,8 @@ const (
 	askLimit = 100 * time.Millisecond
 	// The shortest and longest pause between queries to Envoy while something is warming.
 	firstAsk, lastAsk = 50 * time.Millisecond, 2 * time.Second
+	// startAsk is the longest pause while Envoy starts. Then it answers from memory, and people wait for the end of the start.
+	startAsk = 200 * time.Millisecond
 )
 
 // applied reports to the control plane, on one stream, resources that Envoy has received and does not use yet, and draining connections. It
@@ -44,6 +46,8 @@ type applied struct {
 	// told is the last report on this stream. silent is set if Envoy has not answered the last query.
 	told   []string
 	silent bool
+	// starting is set if Envoy had no configuration when it was last asked.
+	starting bool
 	// drains asks Envoy for its draining connections; nil if there is no Envoy. draining is its last answer.
 	drains   func(ctx context.Context) (envoy.Draining, error)
 	draining envoy.Draining
@@ -110,12 +114,22 @@ func (a *applied) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pauses.NextBackOff()):
+		case <-time.After(a.atMost(pauses.NextBackOff())):
 		}
 		if !a.again(ctx) {
 			return
 		}
 	}
+}
+
+// atMost returns a pause before the next query, which is shorter while Envoy starts.
+func (a *applied) atMost(pause time.Duration) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.starting {
+		return min(pause, startAsk)
+	}
+	return pause
 }
 
 // again asks once more if there is a reason to, and reports whether to continue.
@@ -145,6 +159,7 @@ func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool
 	if a.silent = err != nil; a.silent {
 		return true, nil
 	}
+	a.starting = now.Starting
 	if err := a.look(limited, listeners || len(now.Listeners) > 0); err != nil {
 		a.silent = true // and warming resources are reported all the same
 	}

@@ -131,6 +131,24 @@ func TestAppliedOfEarlier(t *testing.T) {
 	}
 }
 
+// TestAppliedStarting: an Envoy that starts is asked more often than one that warms resources, however long its start takes.
+func TestAppliedStarting(t *testing.T) {
+	a := &applied{ask: func(context.Context, bool) (envoy.Warming, error) { return envoy.Warming{Starting: true}, nil }, tell: func([]string) error { return nil }}
+	for _, starting := range []bool{true, false} {
+		if _, err := a.once(t.Context(), true, false); err != nil {
+			t.Fatal(err)
+		}
+		want := lastAsk
+		if starting {
+			want = startAsk
+		}
+		if got := a.atMost(lastAsk); got != want {
+			t.Errorf("starting %v: the next query is after %s, want %s", starting, got, want)
+		}
+		a.ask = func(context.Context, bool) (envoy.Warming, error) { return envoy.Warming{Clusters: []string{"a"}}, nil }
+	}
+}
+
 // TestAppliedSilent: an Envoy that does not answer delays an acknowledgement no longer than askLimit, and is asked again.
 func TestAppliedSilent(t *testing.T) {
 	p, w := newWarmingPlace(t, nil)

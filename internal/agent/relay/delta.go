@@ -103,7 +103,7 @@ func (d *delta) taken(s *session, typeURL, nonce string, refusal *rpcstatus.Stat
 	}
 	rest := s.setAside(typeURL, refusal.GetMessage(), given)
 	if s.up != nil {
-		return errRefused // the control plane was told that Envoy has it
+		return errRefused // the control plane has a report that Envoy has it
 	}
 	s.retries.next()
 	if list, _ := s.store.Named(typeURL, rest); len(list) > 0 {

@@ -192,7 +192,7 @@ func (e *extensions) fill(u *update, filters []*extension.Filter) map[string]*la
 		if err != nil {
 			r := u.resources[i]
 			lacks[r.GetName()] = &lack{filter: filters[i], resource: r, nonce: u.nonce, why: err.Error()}
-			e.session.log.Warn("the module of a Wasm filter cannot be had; the agent tries again", "filter", r.GetName(), "fail_open", filters[i].Open, "error", err)
+			e.session.log.Warn("the module of a Wasm filter cannot be fetched; the agent tries again", "filter", r.GetName(), "fail_open", filters[i].Open, "error", err)
 		}
 	}
 	return lacks
@@ -235,7 +235,7 @@ func (e *extensions) instead(l *lack, whole bool) *discoveryv3.Resource {
 	}
 	body, err := l.filter.StandIn()
 	if err != nil {
-		e.session.log.Error("nothing stands in for a Wasm filter", "filter", name, "error", err)
+		e.session.log.Error("a Wasm filter has no stand-in", "filter", name, "error", err)
 		return nil
 	}
 	return withBody(l.resource, body, l.resource.GetVersion()+unfetched)

@@ -12,7 +12,7 @@ import (
 
 // errRefused ends a stream whose first request listed resources that Envoy has refused since. On the next stream Envoy lists its resources
 // itself, and the control plane sends the missing ones and receives Envoy's answer.
-var errRefused = errors.New("Envoy refuses a part of the last known good configuration: open another stream and say what is there")
+var errRefused = errors.New("Envoy refuses a part of the last known good configuration: open another stream and report the resources that it has")
 
 // errAgain ends a stream after Envoy has refused a resource that it may accept by now.
 var errAgain = errors.New("Envoy has refused what it may take by now: open another stream")

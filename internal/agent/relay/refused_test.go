@@ -30,7 +30,7 @@ func TestRefusedIsSaid(t *testing.T) {
 		a, err := e.Recv()
 		b.must(err)
 		b.must(e.Send(refuse(a, "Error adding/updating cluster(s) b: cannot bind")))
-		if _, err := e.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "say what is there") {
+		if _, err := e.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "report the resources that it has") {
 			t.Fatal(err)
 		}
 		if got := written(b.store.All(clusterURL)); got != "a@1" {

@@ -24,8 +24,8 @@
 // types that are not kept pass through unread; responses of the control plane are passed on unchanged, in order. A side that does not read
 // holds back the other one. The control plane learns which resources are warming before it learns that Envoy has acknowledged them.
 //
-// The exception are extensions with a remote module: the relay fetches it (package wasm), and sends Envoy a file of the host. Until it is
-// there, all other types flow. If the fetch fails, Envoy keeps the last good version of the extension or gets a stand-in filter, the
+// The exception are extensions with a remote module: the relay fetches it (package wasm), and sends Envoy a file of the host. Until the
+// module is fetched, all other types flow. If the fetch fails, Envoy keeps the last good version of the extension or gets a stand-in filter, the
 // control plane gets a NACK with the reason, and the agent tries again. Pull secrets reach neither Envoy nor a file.
 //
 // Trust bundles are for the agent itself: the relay asks for them on Envoy's stream, and Envoy does not see them. The relay also reports
@@ -282,7 +282,7 @@ func (r *Relay) tryAgain(ctx context.Context) bool {
 	r.trying.Lock()
 	defer r.trying.Unlock()
 	if r.backoff.left() > 0 {
-		return false // another stream has tried meanwhile
+		return false // another stream has just tried
 	}
 	if r.reachable(ctx) {
 		return true

@@ -24,7 +24,7 @@ func (s *session) askForTrust() error {
 func (s *session) takeTrust(data []byte) error {
 	u := s.dialect.update(data)
 	if u == nil {
-		return errors.New("the control plane sends what is no response")
+		return errors.New("the control plane sends a message that is no response")
 	}
 	var texts []string
 	why := ""

@@ -15,6 +15,7 @@ import (
 const (
 	maxLine   = 64 << 10
 	maxBytes  = 64 << 20
+	maxAlone  = 1 << 30 // of Envoy, where it is the only target
 	maxNames  = 100_000 // different metrics of all targets
 	maxTyping = 64      // length of a type or a unit
 )
@@ -31,8 +32,9 @@ type merger struct {
 	next  metadata
 	row   []byte
 	room  []label
-	// names is how many names kinds may have.
+	// names is how many names kinds may have, and limit how many bytes one exposition.
 	names int
+	limit int64
 }
 
 // metadata describes the next family. It is written before the first sample, because the type of a family decides its name.
@@ -45,8 +47,9 @@ type metadata struct {
 type report struct {
 	bytes   int64
 	samples int
-	invalid int   // lines that are not valid
-	err     error // why reading stopped
+	invalid int                // lines that are not valid
+	lost    map[string]float64 // see losses
+	err     error              // why reading stopped
 }
 
 var (
@@ -58,7 +61,7 @@ var (
 )
 
 func newMerger(w io.Writer, openMetrics bool) *merger {
-	return &merger{out: bufio.NewWriterSize(w, 32<<10), openMetrics: openMetrics, kinds: map[string]string{}, names: maxNames}
+	return &merger{out: bufio.NewWriterSize(w, 32<<10), openMetrics: openMetrics, kinds: map[string]string{}, names: maxNames, limit: maxBytes}
 }
 
 // add reads an exposition to its end and writes its valid lines.
@@ -77,17 +80,17 @@ func (m *merger) add(r io.Reader, openMetrics bool) (rep report) {
 
 // read reads an exposition, and reports whether it has seen its end.
 func (m *merger) read(r io.Reader, openMetrics bool, rep *report) (ended bool) {
-	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
+	limited := &io.LimitedReader{R: r, N: m.limit + 1}
 	in := bufio.NewReaderSize(limited, maxLine)
 	for {
 		text, err := in.ReadSlice('\n')
 		rep.bytes += int64(len(text))
 		switch {
-		case rep.bytes > maxBytes:
+		case rep.bytes > m.limit:
 			rep.err = errTooLarge
 		case errors.Is(err, bufio.ErrBufferFull):
 			rep.invalid++
-			err = skipLine(in, &rep.bytes)
+			err = skipLine(in, &rep.bytes, m.limit)
 		case err != nil && !errors.Is(err, io.EOF):
 			rep.err = err // the last line may be incomplete
 		default:
@@ -105,11 +108,11 @@ func (m *merger) read(r io.Reader, openMetrics bool, rep *report) (ended bool) {
 }
 
 // skipLine reads the rest of a line that is too long.
-func skipLine(in *bufio.Reader, n *int64) error {
+func skipLine(in *bufio.Reader, n *int64, limit int64) error {
 	for {
 		text, err := in.ReadSlice('\n')
 		*n += int64(len(text))
-		if !errors.Is(err, bufio.ErrBufferFull) || *n > maxBytes {
+		if !errors.Is(err, bufio.ErrBufferFull) || *n > limit {
 			return err
 		}
 	}
@@ -134,6 +137,7 @@ func (m *merger) line(text []byte, openMetrics bool, rep *report) (stop bool) {
 			return true
 		case written:
 			rep.samples++
+			rep.note(&l)
 		default:
 			rep.invalid++
 		}
@@ -143,6 +147,18 @@ func (m *merger) line(text []byte, openMetrics bool, rep *report) (stop bool) {
 		}
 	}
 	return false
+}
+
+// note keeps the value of a sample that says how much Envoy did not record.
+func (rep *report) note(l *line) {
+	kind := overflowOf(l)
+	if kind == "" {
+		return
+	}
+	if rep.lost == nil {
+		rep.lost = map[string]float64{}
+	}
+	rep.lost[kind] = l.number
 }
 
 // describe keeps metadata until the first sample.

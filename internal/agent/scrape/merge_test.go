@@ -163,7 +163,7 @@ func TestParse(t *testing.T) {
 		{`{"scrape":"false","path":"/m","port":"8080"}`, "", ""},
 		{`{"scrape":"true","path":"m","port":8080}`, "8080/m", ""},
 		{`{"port":"1","targets":[{"port":"8080","path":""},{"port":"9100","path":"/x"},{"port":"8080","path":"/metrics"}]}`, "8080/metrics 9100/x", ""},
-		{`{"port":"15020"}`, "", "the target 15020/metrics has no effect: its port is that of the agent; set prometheus.io/port"},
+		{`{"port":"15020"}`, "", "the target 15020/metrics has no effect: the agent has that port; set prometheus.io/port"},
 		{`{"targets":[{"port":"15020"},{"port":"1"}]}`, "1/metrics", "the target 15020/metrics has no effect"},
 		{`{"port":"web"}`, "", `port: "web" is not a number between 1 and 65535`},
 		{`{"port":"0"}`, "", `port: "0" is not a number`},

@@ -47,7 +47,7 @@ type Options struct {
 	Envoy func(ctx context.Context, method, path string) (*http.Response, error)
 	// Targets are the targets of the application. They are called over loopback.
 	Targets []Target
-	// Own returns the agent's metrics in the Prometheus text format.
+	// Own returns the agent's metrics in the Prometheus text format; nil for an answer without them, and without the ones about scrapes.
 	Own func() string
 	Log *slog.Logger
 }
@@ -68,6 +68,7 @@ type handler struct {
 	scrapes atomic.Uint64
 	// failures counts failures of Envoy and of the application.
 	failures [2]atomic.Uint64
+	losses   losses
 }
 
 // Indexes of failures.
@@ -118,6 +119,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", string(format))
 	m := newMerger(w, openMetrics)
+	if h.Own == nil {
+		m.limit = maxAlone // nothing else would say that the answer is cut off
+	}
 	s.stream(m)
 	cancel()
 	s.close()
@@ -126,6 +130,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.failures[src.kind].Add(1)
 			h.Log.Debug("scraping", "target", src.name, "error", src.report.err)
 		}
+	}
+	if h.Own == nil {
+		h.log(m.finish())
+		return
 	}
 	m.names += ownNames
 	m.add(strings.NewReader(h.Own()+h.metrics(sources)), false)
@@ -361,6 +369,7 @@ func (h *handler) metrics(sources []*source) string {
 	each("pilot_agent_scrape_target_bytes", "Size of the answer of this target, in bytes.", func(s *source) any { return s.report.bytes })
 	each("pilot_agent_scrape_target_invalid_lines", "Lines of this target that were left out because they are not metrics.", func(s *source) any { return s.report.invalid })
 	each("pilot_agent_scrape_target_seconds", "How long this target took.", func(s *source) any { return s.took.Seconds() })
+	h.lost(&out, sources)
 	return out.String()
 }
 

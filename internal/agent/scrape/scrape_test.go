@@ -271,3 +271,46 @@ func TestTooMany(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
+
+// TestDropped checks that the metric says how many values Envoy did not record, that the log has one line per type until Envoy is started again,
+// and that neither a scrape of a part nor a metric of the application of the same name changes that.
+func TestDropped(t *testing.T) {
+	var log strings.Builder
+	page := ""
+	h := Handler(Options{
+		Envoy: func(context.Context, string, string) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader(page))}, nil
+		},
+		Own: func() string { return "" }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	for _, step := range []struct {
+		page, query     string
+		counter, series string // what the metric says of both types; empty for no metric
+		lines           int
+	}{
+		{"a 1\n", "", "", "", 0},
+		{"envoy_server_stats_overflow_counter 0\nenvoy_server_stats_overflow_histogram 0\n", "", "0", "0", 0},
+		{"# TYPE envoy_server_stats_overflow_counter counter\nenvoy_server_stats_overflow_counter{} 10\nenvoy_server_stats_overflow_histogram{} 0\n", "", "10", "0", 1},
+		{"envoy_server_stats_overflow_counter 12\nenvoy_server_stats_overflow_histogram 7\nenvoy_server_stats_overflow_other 9\n", "", "12", "7", 2},
+		{"a 1\n", "?filter=a", "", "", 2},
+		{"envoy_server_stats_overflow_counter 13\nenvoy_server_stats_overflow_histogram 8\n", "", "13", "8", 2},
+		{"envoy_server_stats_overflow_counter 0\nenvoy_server_stats_overflow_histogram 0\n", "", "0", "0", 2},
+		{"envoy_server_stats_overflow_counter 1\nenvoy_server_stats_overflow_histogram 0\n" + strings.Repeat("large{a=\"b\"} 1\n", maxBytes/14), "", "1", "0", 3},
+	} {
+		page = step.page
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/stats/prometheus"+step.query, nil))
+		want := ""
+		if step.counter != "" {
+			want = "# TYPE pilot_agent_metrics_dropped_total counter\npilot_agent_metrics_dropped_total{type=\"counter\"} " + step.counter +
+				"\npilot_agent_metrics_dropped_total{type=\"histogram\"} " + step.series + "\n"
+		}
+		got := rec.Body.String()
+		if !strings.Contains(got, want) || strings.Contains(got, "pilot_agent_metrics_dropped_total") != (want != "") {
+			t.Errorf("Envoy says %.100q:\n%.1000s\n%s", step.page, got, got[max(0, len(got)-1000):])
+		}
+		if n := strings.Count(log.String(), "does not record further ones"); n != step.lines {
+			t.Errorf("after %.100q there are %d lines, want %d:\n%s", step.page, n, step.lines, log.String())
+		}
+	}
+}

@@ -63,7 +63,7 @@ func Parse(text string, reserved map[uint16]string) (targets []Target, remarks [
 		case err != nil:
 			errs = append(errs, err)
 		case taken:
-			remarks = append(remarks, fmt.Sprintf("the target %s has no effect: its port is that of %s; set prometheus.io/port to the application's", t, what))
+			remarks = append(remarks, fmt.Sprintf("the target %s has no effect: %s has that port; set prometheus.io/port to the application's", t, what))
 		case slices.Contains(targets, t):
 		case len(targets) == maxTargets:
 			errs = append(errs, fmt.Errorf("it has %d targets; %d are allowed", len(given), maxTargets))

@@ -154,7 +154,7 @@ func (b *Board) update(e Entry, a Answer, now time.Time) Entry {
 		if e.State == StateKept {
 			log.Warn("the newest version of a secret cannot be used; Envoy keeps the last good one", "problem", e.Problem)
 		} else {
-			log.Warn("a secret cannot be had; connections that need it fail", "problem", e.Problem)
+			log.Warn("a secret is not available; connections that need it fail", "problem", e.Problem)
 		}
 	case e.State == StateServed && e.version != old.version:
 		if !e.Expires.IsZero() {

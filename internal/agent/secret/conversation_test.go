@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //
 //	has a 1           the board has version 1 of a
 //	lacks a           a does not exist
-//	waits a           there is no answer for a yet
+//	waits a           a has no answer yet
 //	asks a b          State-of-the-World: a request that names these; "nonce=1" and "nack" answer a response
 //	asks +a -b        delta: the same; "has=a:1" says what the client has
 //

@@ -329,7 +329,7 @@ func (i *Issued) check(answer []string, key crypto.Signer, now time.Time) (*held
 		known := x509.NewCertPool()
 		known.AppendCertsFromPEM(old.roots)
 		if err := verify(certs, known, now); err != nil {
-			return nil, errors.New("its root is none of those that the mesh has trusted so far, so others would refuse the certificate; let the authority announce a new root before it signs")
+			return nil, errors.New("its root is none of the roots that the mesh has trusted so far, so others would refuse the certificate; let the authority announce a new root before it signs")
 		}
 	}
 	return i.hold(certs, roots, key, now)

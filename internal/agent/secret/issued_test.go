@@ -92,7 +92,7 @@ func (a *authority) answer(ctx context.Context, t *testing.T, csr string) ([]str
 // TestFaultsOfTheAuthority: whatever the authority does, Envoy has an answer, and keeps a certificate that is good.
 func TestFaultsOfTheAuthority(t *testing.T) {
 	for fault, want := range map[string]string{
-		"unreachable": "connection refused", "slow": "deadline", "another root": "none of those that the mesh has trusted",
+		"unreachable": "connection refused", "slow": "deadline", "another root": "none of the roots that the mesh has trusted",
 		"another account": "service account \"web\"", "another namespace": "namespace \"shop\"", "expired": "expired",
 		"nothing": "0 certificates", "another key": "another key", "nonsense": "cannot be read", "no root": "0 roots",
 	} {

@@ -124,7 +124,7 @@ func (c *core) rejections(detail *rpcstatus.Status) []rejection {
 	return list
 }
 
-// due returns the secrets to be sent: have are secrets of a version that the client does not have, and lack secrets to be refused.
+// due returns the secrets to be sent: have are secrets of a version that the client does not have, and refused the secrets to be refused.
 func (c *core) due(entries map[string]Entry) (have, lack []Entry) {
 	for _, name := range slices.Sorted(maps.Keys(c.subscriptions)) {
 		e, known := entries[name]

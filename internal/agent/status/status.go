@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/probe"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
@@ -86,7 +87,7 @@ type Parts struct {
 	Names Names
 	// Restart asks for a hot restart; nil if there are none.
 	Restart func()
-	// Probes answers probes and hooks on behalf of the application.
+	// Probes answers probes and hooks for the application.
 	Probes http.Handler
 	// Targets are where the application serves metrics.
 	Targets []scrape.Target
@@ -95,7 +96,7 @@ type Parts struct {
 	Log          *slog.Logger
 }
 
-// Handler serves the paths of Istio's agent, and /debug/secretz.
+// Handler serves the paths of Istio's agent, /debug/secretz, and the metrics of Envoy alone for the listeners of Envoy that serve them.
 func Handler(p Parts) http.Handler {
 	s := &server{p}
 	mux := http.NewServeMux()
@@ -108,6 +109,7 @@ func Handler(p Parts) http.Handler {
 	}
 	mux.Handle("GET /stats/prometheus", metrics)
 	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET "+boot.EnvoyMetricsPath, local(scrape.Handler(scrape.Options{Envoy: p.Envoy.Do, Log: p.Log})))
 	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))
 	mux.Handle("GET /debug/ndsz", local(http.HandlerFunc(s.ndsz)))
 	if levels := logging.Of(p.Log); levels != nil {

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,7 @@ type world struct {
 	names     *known
 	lost      time.Time
 	probed    []string
+	page      string // Envoy's metrics; empty for "a 1"
 }
 
 func (w *world) Stale() (time.Time, bool)     { return w.lost, !w.lost.IsZero() }
@@ -67,7 +69,7 @@ func (w *world) Secrets() []secret.Status { return w.secrets }
 
 func (w *world) Do(_ context.Context, method, path string) (*http.Response, error) {
 	w.asked = method + " " + path
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain; version=0.0.4"}}, Body: io.NopCloser(strings.NewReader("a 1\n"))}, w.down
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain; version=0.0.4"}}, Body: io.NopCloser(strings.NewReader(cmp.Or(w.page, "a 1\n")))}, w.down
 }
 
 func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
@@ -157,6 +159,19 @@ func TestMetrics(t *testing.T) {
 	w.down = errors.New("connection refused")
 	if rec := w.call("GET", "/metrics", there); rec.Code != 200 || !strings.Contains(rec.Body.String(), `pilot_agent_scrape_target_up{target="envoy"} 0`) || !strings.Contains(rec.Body.String(), secretCounts) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
+
+// TestEnvoyMetrics: the listeners of Envoy get its metrics alone, over loopback only; metrics of the mesh have Istio's names.
+func TestEnvoyMetrics(t *testing.T) {
+	w := &world{page: "# TYPE envoy_istio_requests_total counter\nenvoy_istio_requests_total{reporter=\"source\"} 3\n# TYPE envoy_server_live gauge\nenvoy_server_live{} 1\n"}
+	const want = "# TYPE istio_requests_total counter\nistio_requests_total{reporter=\"source\"} 3\n# TYPE envoy_server_live gauge\nenvoy_server_live{} 1\n"
+	rec := w.call("GET", "/stats/envoy?usedonly", here)
+	if rec.Code != 200 || rec.Body.String() != want || w.asked != "GET /stats/prometheus?usedonly" || !strings.HasPrefix(rec.Header().Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Errorf("%d %s %v, asked %s", rec.Code, rec.Body, rec.Header(), w.asked)
+	}
+	if rec := w.call("GET", "/stats/envoy", there); rec.Code != 403 {
+		t.Errorf("another host gets it: %d", rec.Code)
 	}
 }
 

@@ -160,7 +160,7 @@ func request(r *http.Request) (url.Values, error) {
 	for _, name := range parameters {
 		values := slices.DeleteFunc(slices.Clone(given[name]), func(v string) bool { return v == "" })
 		if len(values) > 1 && name != "resource" && name != "audience" {
-			return refuse(invalidRequest, "the parameter %s is there %d times", name, len(values))
+			return refuse(invalidRequest, "the parameter %s occurs %d times", name, len(values))
 		}
 		if len(values) > 0 {
 			form[name] = values

@@ -124,7 +124,7 @@ func TestExchange(t *testing.T) {
 		{exchange("gone"), 503, `"error":"temporarily_unavailable"`},
 		{exchange("good", "grant_type", "password"), 400, `"error":"unsupported_grant_type"`},
 		{exchange("good", "subject_token", ""), 400, "subject_token is missing"},
-		{exchange("good", "subject_token", "a b"), 400, "the parameter subject_token is there 2 times"},
+		{exchange("good", "subject_token", "a b"), 400, "the parameter subject_token occurs 2 times"},
 		{exchange("good", "subject_token_type", "saml"), 400, "subject_token_type must be"},
 		{exchange("good", "actor_token", "a"), 400, "actor_token and actor_token_type must be there both"},
 		{exchange("good", "audience", "a b"), 200, "for a read"},

@@ -31,15 +31,15 @@ func AgentNode(proxy *corev3.Node) *corev3.Node {
 const firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 
 // Keep opens streams, one after the other, until ctx is cancelled. follow follows one until it ends, and reports whether it received anything: then the pauses
-// between attempts begin again with the shortest. message is what the log says of an end.
-func Keep(ctx context.Context, log *slog.Logger, message string, follow func(context.Context) (received bool, err error)) {
+// between attempts begin again with the shortest. effect is what the end means for the proxy, for the log.
+func Keep(ctx context.Context, log *slog.Logger, effect string, follow func(context.Context) (received bool, err error)) {
 	for pauses := retry.Pauses(firstRetry, lastRetry); ctx.Err() == nil; {
 		received, err := follow(ctx)
 		if received {
 			pauses.Reset()
 		}
 		pause := pauses.NextBackOff()
-		log.Debug(message, "error", err, "retry", pause)
+		log.Debug("a stream to the control plane has ended", "effect", effect, "error", err, "retry", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -34,8 +34,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
-// System selects the roots of the operating system instead of a file.
-const System = "SYSTEM"
+// system selects the roots of the operating system instead of a file.
+const system = "SYSTEM"
 
 // maxToken is the size of the largest token file, in bytes.
 const maxToken = 16 << 10
@@ -195,7 +195,7 @@ func (w *watched) RecvMsg(m any) error {
 
 // pool returns the roots that vouch for the server.
 func (d *Dialer) pool() (*x509.CertPool, error) {
-	if d.RootsFile == System {
+	if d.RootsFile == system {
 		return x509.SystemCertPool()
 	}
 	pool := x509.NewCertPool()

@@ -184,7 +184,7 @@ func (f Facts) hosts() (text []byte, remarks []string) {
 	}
 	if len(f.Ingress) == 0 {
 		remarks = append(remarks, fmt.Sprintf("the file hosts is empty, because the address at which machines reach %s is not known: "+
-			"add a line with it, let --ingressIP tell it, or make sure that the machine's DNS server knows that name", host))
+			"add a line with it, set --ingressIP, or make sure that the machine's DNS server knows that name", host))
 	}
 	return text, remarks
 }
@@ -273,13 +273,13 @@ func (f Facts) environment() []byte {
 	}
 	var out []byte
 	for _, name := range slices.Sorted(maps.Keys(m)) {
-		out = fmt.Appendf(out, "%s=%s\n", name, Quote(m[name]))
+		out = fmt.Appendf(out, "%s=%s\n", name, quote(m[name]))
 	}
 	return out
 }
 
-// Quote quotes a value so that a shell and systemd read the same.
-func Quote(value string) string {
+// quote quotes a value so that a shell and systemd read the same.
+func quote(value string) string {
 	if !strings.Contains(value, "'") {
 		return "'" + value + "'"
 	}

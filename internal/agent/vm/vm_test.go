@@ -82,7 +82,7 @@ func made(t *testing.T, input []txtar.File) (files []txtar.File) {
 // TestQuote: a shell reads the quoted text back unchanged.
 func TestQuote(t *testing.T) {
 	for _, text := range []string{"", "a b", `{"a":"b"}`, "it's", "'`$HOME\\\"", `\`} {
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", "A="+Quote(text)+`; printf %s "$A"`).Output()
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "A="+quote(text)+`; printf %s "$A"`).Output()
 		if err != nil || string(out) != text {
 			t.Errorf("%q is read as %q: %v", text, out, err)
 		}

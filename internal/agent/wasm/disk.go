@@ -316,7 +316,7 @@ func (c *Cache) purge(now time.Time) {
 		}
 	}
 	if removed > 0 {
-		c.o.Log.Info("removed Wasm modules that nobody needs any more", "modules", removed)
+		c.o.Log.Info("removed Wasm modules that no filter needs any more", "modules", removed)
 		c.saveIndex()
 	}
 }

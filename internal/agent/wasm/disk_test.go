@@ -124,7 +124,7 @@ func FuzzParse(f *testing.F) {
 		if err == nil && r.file == "" {
 			r.host()
 		}
-		Shown(text)
+		shown(text)
 		if s, err := parseSecret([]byte(text)); err == nil && r.image != nil {
 			if _, err := s.Resolve(r.image.Context()); err != nil {
 				t.Error(err)

@@ -38,7 +38,7 @@ func (c *Cache) fetch(ctx context.Context, r reference, m Module) (string, error
 		if !again || attempt >= c.o.Retries {
 			return "", err
 		}
-		c.o.Log.Debug("a Wasm module is asked for again", "from", Shown(m.URL), "error", err)
+		c.o.Log.Debug("a Wasm module is asked for again", "from", shown(m.URL), "error", err)
 		select {
 		case <-time.After(pauses.NextBackOff()):
 		case <-ctx.Done():

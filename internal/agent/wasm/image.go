@@ -121,7 +121,7 @@ func pluginLayer(d *remote.Descriptor) (v1.Hash, bool, error) {
 	}
 	last := manifest.Layers[len(manifest.Layers)-1]
 	if !last.MediaType.IsLayer() || !strings.HasSuffix(string(last.MediaType), "gzip") {
-		return v1.Hash{}, false, permanent{fmt.Errorf("the last layer of the image has the type %.80q, and not that of a module or of a compressed archive; build the image as Istio's documentation says", last.MediaType)}
+		return v1.Hash{}, false, permanent{fmt.Errorf("the last layer of the image has the type %.80q, and not the type of a module or of a compressed archive; build the image as Istio's documentation says", last.MediaType)}
 	}
 	return last.Digest, false, nil
 }

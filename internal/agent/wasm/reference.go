@@ -76,8 +76,8 @@ func (c *Cache) named(host string) bool {
 	return slices.Contains(c.o.Insecure, host) || err == nil && slices.Contains(c.o.Insecure, bare)
 }
 
-// Shown returns a URL without credentials and without its query, which may hold some.
-func Shown(text string) string {
+// shown returns a URL without credentials and without its query, which may hold some.
+func shown(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		scheme, rest = "oci", text

@@ -148,7 +148,7 @@ func (c *Cache) Get(ctx context.Context, m Module) (string, error) {
 	m.SHA256 = strings.ToLower(strings.TrimPrefix(m.SHA256, "sha256:"))
 	path, err := c.get(ctx, m)
 	if err != nil {
-		return "", fmt.Errorf("the Wasm module %s cannot be used: %w", Shown(m.URL), err)
+		return "", fmt.Errorf("the Wasm module %s cannot be used: %w", shown(m.URL), err)
 	}
 	return path, nil
 }
@@ -215,11 +215,11 @@ func (c *Cache) fetchInTurn(r reference, m Module) (string, error) {
 	path, err := c.fetch(ctx, r, m)
 	c.metrics.fetched(err)
 	if err == nil {
-		c.o.Log.Info("a Wasm module is at hand", "from", Shown(m.URL), "file", path, "took", time.Since(began).Round(time.Millisecond).String())
+		c.o.Log.Info("a Wasm module is at hand", "from", shown(m.URL), "file", path, "took", time.Since(began).Round(time.Millisecond).String())
 		return path, nil
 	}
 	if old := c.earlier(r, m); old != "" {
-		c.o.Log.Warn("it cannot be found out whether a Wasm module has changed; the one that is at hand is used", "from", Shown(m.URL), "error", err)
+		c.o.Log.Warn("it cannot be found out whether a Wasm module has changed; the one that is at hand is used", "from", shown(m.URL), "error", err)
 		return old, nil
 	}
 	return "", err

@@ -54,8 +54,8 @@ func Find(c Code) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Markdown returns the rows of a table of all codes.
-func Markdown() string {
+// markdown returns the rows of a table of all codes.
+func markdown() string {
 	var b strings.Builder
 	b.WriteString("| Code | Level | Meaning | Remedy |\n|---|---|---|---|\n")
 	for _, e := range All() {

@@ -29,7 +29,7 @@ func TestDocumentation(t *testing.T) {
 	if at < 0 {
 		t.Fatalf("%s has no table that begins with %q", page, from)
 	}
-	if want := string(text[:at]) + Markdown(); want != string(text) {
+	if want := string(text[:at]) + markdown(); want != string(text) {
 		if !*update {
 			t.Fatalf("the table of %s is not the list of codes; run `go test ./internal/api/code -update`", page)
 		}

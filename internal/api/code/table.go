@@ -24,13 +24,15 @@ func sources() []Entry {
 		{"file-no-object", Info, "A file has no objects of Kubernetes, such as a package.json, or is a template or part of a Helm chart. It is not read.", "Nothing, unless it should have objects: write apiVersion and kind, or have the template rendered."},
 		{"file-too-large", Error, "A file exceeds the limit for its size or number of documents, and is not read.", "Split it."},
 		{"mesh-config-several", Info, "Several documents have mesh configurations that differ. One of them counts.", "Name the file that counts with --meshConfig."},
-		{"state-unwritable", Warning, "The last good versions of access policies cannot be kept or read, so they may not survive a restart.", "Give the program access to its state folder."},
+		{"state-unwritable", Warning, "The last good versions of access policies, or the last good roots of SPIFFE bundles, cannot be kept or read, so they may not survive a restart.", "Give the program access to its state folder, or to its ConfigMaps."},
 		{"cluster-unreadable", Either, "A Kubernetes cluster cannot be reached, or refuses something that is to be read there. The last known objects stay in force.", "Correct the address, credentials or permissions that the message names."},
 		{"cluster-secret-invalid", Either, "A Secret that describes a remote cluster cannot be used.", "Correct the kubeconfig under the key that the message names."},
 		{"credential-invalid", Either, "A file or Secret with a certificate, key or roots cannot be used.", "Put good content there; until then the last good one stays in use."},
 		{"credential-missing", Warning, "A server of a Gateway names a Secret that is not among the Secrets in the files for the namespace of the gateways: they do not serve its hosts.", "Correct the name, or create the Secret in the namespace of the gateways."},
 		{"credential-no-provider", Error, "A credentialName is for a service of an extension provider, and the proxies know no such service: connections that need it are refused.", "Add the provider to the mesh configuration, or correct its service or the name."},
 		{"credential-excess", Error, "Proxies ask for more Secrets than the control plane reads for one service account, or in all. The rest is not served.", "Name fewer Secrets in the Gateways and DestinationRules of the namespace that the message names."},
+		{"bundle-unknown", Error, "A SPIFFE bundle that caCertificates of the mesh configuration names could not be fetched yet, or is not valid; its roots are not trusted.", "Correct spiffeBundleUrl, or make the endpoint answer over HTTPS with a certificate of an authority of the system."},
+		{"bundle-stale", Warning, "A SPIFFE bundle cannot be fetched any more, or is not valid any more; its last good roots stay in force.", "Make the endpoint answer with a valid bundle again."},
 		{"authority", Error, "The certificate authority cannot work as it is set up.", "Do what the message says; workloads may get no certificates until then."},
 		{"object-unsealed", Error, "A program handed over an object without sealing it.", "Pass what Seal or Decode returned."},
 	}
@@ -47,6 +49,7 @@ func hosts() []Entry {
 		{"host-name-taken", Warning, "A name by which the host can be called belongs to another object for some clients.", "Call the host by its full name, or give it another one."},
 		{"address-taken", Warning, "An address or TLS name belongs to another service, which gets the connections.", "Give the service an address of its own."},
 		{"address-range-allocated", Warning, "A block of addresses covers many that are allocated to other ServiceEntries, and these keep them.", "Name narrower blocks, or have addresses allocated from another range."},
+		{"sessions-off", Warning, "A label of a service asks for sessions, and the control plane keeps none: any endpoint may get any request.", "Start the control plane with PILOT_ENABLE_PERSISTENT_SESSION_FILTER=true, or remove the label."},
 		{"sidecar-overruled", Warning, "An older Sidecar is for all workloads that this one is for, and this one is not used.", "Remove one, or give it a workloadSelector."},
 		{"sidecar-no-host", Warning, "A Sidecar imports a host that no object declares.", "Correct the host, or remove the import."},
 		{"sidecar-no-namespace", Warning, "A Sidecar imports from a namespace that declares nothing for it to see.", "Correct the namespace, or remove the import."},
@@ -58,10 +61,10 @@ func hosts() []Entry {
 // routes are the codes of Problems with the routing of requests and connections.
 func routes() []Entry {
 	return []Entry{
-		{"route-no-host", Either, "A destination names a host that no object declares: what is sent there fails with status 503. It is a warning where the destination has the weight 0.", "Correct the host, or declare it with a Service or ServiceEntry."},
-		{"route-not-exported", Either, "A destination names a host that the namespace of the object does not see: what is sent there from there fails.", "Add the namespace to exportTo of the service."},
-		{"route-no-port", Either, "A destination names a port that its service does not have: what is sent there fails.", "Write one of the ports that the message lists."},
-		{"route-no-subset", Either, "A destination names a subset that no DestinationRule declares: what is sent there fails.", "Write one of the subsets that the message lists, or add it to a DestinationRule."},
+		{"route-no-host", Either, "A destination names a host that no object declares: requests to it fail with status 503. It is a warning where the destination has the weight 0.", "Correct the host, or declare it with a Service or ServiceEntry."},
+		{"route-not-exported", Either, "A destination names a host that the namespace of the object does not see: traffic from that namespace to the host fails.", "Add the namespace to exportTo of the service."},
+		{"route-no-port", Either, "A destination names a port that its service does not have: traffic to that port fails.", "Write one of the ports that the message lists."},
+		{"route-no-subset", Either, "A destination names a subset that no DestinationRule declares: traffic to it fails.", "Write one of the subsets that the message lists, or add it to a DestinationRule."},
 		{"route-overruled", Warning, "Another VirtualService has routes for the host, or a rule for the same connections to gateways, and goes first: for ports and callers of both, only those count.", "Merge the two, or remove one."},
 		{"route-host-no-service", Warning, "A VirtualService is for a host that no object declares: its HTTP rules count on port 80 only.", "Correct the host, or declare it with a ServiceEntry."},
 		{"route-wrong-protocol", Warning, "Rules or matches are for a protocol that no port of the hosts speaks: they do nothing.", "Declare the protocol of the port, or write rules of the other kind."},
@@ -79,7 +82,7 @@ func routes() []Entry {
 		{"rule-no-port", Warning, "Settings of a DestinationRule are for a port that the service does not have.", "Write one of the ports that the message lists."},
 		{"rule-overruled", Warning, "Another DestinationRule has the same setting for the host and goes first.", "Merge the two, or remove one."},
 		{"rule-tls-mode", Warning, "The TLS mode of a DestinationRule does not fit the mode of the workloads: every request fails.", "Remove tls, so that mutual TLS is automatic, or change the mode of the PeerAuthentication."},
-		{"subset-no-endpoint", Warning, "No endpoint has the labels of a subset at present: what is sent there fails until one has.", "Correct the labels, or give them to an endpoint."},
+		{"subset-no-endpoint", Warning, "No endpoint has the labels of a subset at present: traffic to the subset fails until one has.", "Correct the labels, or give them to an endpoint."},
 		{"ingress-no-class", Warning, "An Ingress names an IngressClass that does not exist.", "Correct the name, or create the class."},
 		{"ingress-no-secret", Warning, "An Ingress names no Secret for TLS, so its hosts are not served by HTTPS.", "Name the Secret with the certificate."},
 		{"ingress-no-backend", Error, "The backend of a rule does not exist: its requests fail, or the rule is ignored.", "Correct the name or port of the service, or declare it."},
@@ -102,7 +105,7 @@ func policies() []Entry {
 		{"policy-provider-http", Warning, "A provider that is asked over HTTP has to decide about connections that are not HTTP: they are denied.", "Name the HTTP ports, or use a gRPC provider."},
 		{"policy-no-token", Warning, "A policy is about the token of a request, and no RequestAuthentication verifies tokens for its workloads: as if no request had one.", "Add a RequestAuthentication for the workloads."},
 		{"policy-no-identity", Warning, "A policy is about the identity of callers, and its workloads take no mutual TLS: as if no caller had one.", "Set the mode of the PeerAuthentication to PERMISSIVE or STRICT."},
-		{"keys-unknown", Error, "The keys of an issuer of tokens are not known, so its tokens are rejected.", "Make its jwksUri reachable for whoever fetches it."},
+		{"keys-unknown", Error, "The keys of an issuer of tokens are not known, so its tokens are rejected.", "Make its jwksUri reachable for the proxy or control plane that fetches it."},
 		{"keys-stale", Warning, "The keys of an issuer cannot be fetched any more; the last ones stay in force.", "Make its jwksUri reachable again."},
 	}
 }

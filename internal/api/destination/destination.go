@@ -66,6 +66,20 @@ func Credentials(d *networking.DestinationRule) iter.Seq[string] {
 	}
 }
 
+// ConfigMapScheme begins a credentialName that names a ConfigMap with the certificates of authorities; NAMESPACE/NAME follow.
+const ConfigMapScheme = "configmap://"
+
+// ConfigMaps yields the credentialNames of a rule that name a ConfigMap of the namespace of the rule.
+func ConfigMaps(namespace string, d *networking.DestinationRule) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range Credentials(d) {
+			if strings.HasPrefix(name, ConfigMapScheme+namespace+"/") && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
 // SiteLabels yields the labels in the failover priorities of a rule.
 func SiteLabels(d *networking.DestinationRule) iter.Seq[string] {
 	return func(yield func(string) bool) {

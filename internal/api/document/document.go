@@ -95,9 +95,9 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Closest returns the known name that is most similar to a misspelt one; "" if none is similar. Similar names have a small edit
+// closest returns the known name that is most similar to a misspelt one; "" if none is similar. Similar names have a small edit
 // distance, or begin with the words of the misspelt name.
-func Closest(wrong string, names []string) string {
+func closest(wrong string, names []string) string {
 	best := spelling.Closest(wrong, names)
 	if best != "" || wrong == "" {
 		return best
@@ -112,7 +112,7 @@ func Closest(wrong string, names []string) string {
 
 // Unknown returns the text of a finding about an unknown name.
 func Unknown(what, wrong string, names []string) string {
-	if name := Closest(wrong, names); name != "" {
+	if name := closest(wrong, names); name != "" {
 		return fmt.Sprintf("unknown %s; did you mean %s?", what, name)
 	}
 	return "unknown " + what

@@ -79,7 +79,7 @@ func TestClosest(t *testing.T) {
 		"timeOut": "timeout", "time_out": "timeout", "retry": "", "retrys": "retries", "matches": "match", "routes": "route", "x": "", "": "",
 		"outbound": "outboundTrafficPolicy", "outboundTraffic": "outboundTrafficPolicy", "outboundT": "", "out": "",
 	} {
-		if got := Closest(wrong, names); got != want {
+		if got := closest(wrong, names); got != want {
 			t.Errorf("%s: %q, want %q", wrong, got, want)
 		}
 	}

@@ -176,11 +176,11 @@ func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDe
 	switch {
 	case r.Lenient:
 		r.Warn(m.Line, at, "%s (ignored)", reason)
-	case r.Strict && Closest(m.Key, names) == "":
+	case r.Strict && closest(m.Key, names) == "":
 		r.Fail(m.Line, at, "%s; an access policy is not used without a part of it: remove the field, or upgrade the control plane if the field is newer", reason)
 	case isChoice(d) && len(of.Members) == 1:
 		r.Fail(m.Line, at, "%s; one of %s is needed", reason, strings.Join(names, ", "))
-	case Closest(m.Key, names) != "":
+	case closest(m.Key, names) != "":
 		r.Fail(m.Line, at, "%s", reason)
 	case !r.Newer:
 		r.Fail(m.Line, at, "%s; remove it, or move it to where it belongs", reason)

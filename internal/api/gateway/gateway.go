@@ -6,8 +6,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// HostOf reads "host" or "namespace/host", where the namespace "." is the namespace of the Gateway and "*" means all.
-func HostOf(text, own string) Host {
+// hostOf reads "host" or "namespace/host", where the namespace "." is the namespace of the Gateway and "*" means all.
+func hostOf(text, own string) Host {
 	namespace, name, ok := strings.Cut(strings.ToLower(text), "/")
 	switch {
 	case !ok:
@@ -39,8 +39,8 @@ func NameOf(text, namespace string) string {
 	return namespace + "/" + text
 }
 
-// BindOf returns the address at which a server listens; empty for any, whether or not the server says so.
-func BindOf(bind string) string {
+// bindOf returns the address at which a server listens; empty for any, whether or not the server says so.
+func bindOf(bind string) string {
 	if bind == "0.0.0.0" {
 		return ""
 	}

@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"cmp"
-	"fmt"
+	"strconv"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -17,11 +17,11 @@ func ServersOf(spec *networking.Gateway, namespace string) []Server {
 	for i, s := range spec.Servers {
 		protocol, _ := mesh.ParseProtocol(s.GetPort().GetProtocol())
 		server := Server{
-			Port: s.GetPort().GetNumber(), PortName: s.GetPort().GetName(), Name: s.Name, Protocol: protocol, Bind: BindOf(s.Bind),
-			Field: fmt.Sprintf("spec.servers[%d]", i), TLS: gatewayTLS(s.Tls),
+			Port: s.GetPort().GetNumber(), PortName: s.GetPort().GetName(), Name: s.Name, Protocol: protocol, Bind: bindOf(s.Bind),
+			Field: "spec.servers[" + strconv.Itoa(i) + "]", TLS: gatewayTLS(s.Tls),
 		}
 		for _, host := range s.Hosts {
-			server.Hosts = append(server.Hosts, HostOf(host, namespace))
+			server.Hosts = append(server.Hosts, hostOf(host, namespace))
 		}
 		list = append(list, server)
 	}
@@ -34,11 +34,7 @@ func gatewayTLS(s *networking.ServerTLSSettings) *TLS {
 		return nil
 	}
 	t := &TLS{
-		Mode: map[networking.ServerTLSSettings_TLSmode]TLSMode{
-			networking.ServerTLSSettings_SIMPLE: TLSSimple, networking.ServerTLSSettings_MUTUAL: TLSMutual,
-			networking.ServerTLSSettings_OPTIONAL_MUTUAL: TLSOptional, networking.ServerTLSSettings_ISTIO_MUTUAL: TLSMesh,
-			networking.ServerTLSSettings_PASSTHROUGH: TLSPass, networking.ServerTLSSettings_AUTO_PASSTHROUGH: TLSPassMesh,
-		}[s.Mode],
+		Mode:     modeOf(s.Mode),
 		Redirect: s.HttpsRedirect, Credentials: s.CredentialNames, RootsCredential: s.CaCertCredentialName, Roots: s.CaCertificates, CRL: s.CaCrl,
 		SubjectAltNames: s.SubjectAltNames, SPKI: s.VerifyCertificateSpki, Hashes: s.VerifyCertificateHash, SkipVerify: s.InsecureSkipVerify.GetValue(),
 		Min: minorTLS(s.MinProtocolVersion), Max: minorTLS(s.MaxProtocolVersion), Ciphers: api.Ciphers(s.CipherSuites), Curves: api.Curves(s.EcdhCurves),
@@ -54,6 +50,24 @@ func gatewayTLS(s *networking.ServerTLSSettings) *TLS {
 		t.Certificates = [][2]string{{s.ServerCertificate, s.PrivateKey}}
 	}
 	return t
+}
+
+// modeOf is the mode of a server for TLS.
+func modeOf(m networking.ServerTLSSettings_TLSmode) TLSMode {
+	switch m {
+	case networking.ServerTLSSettings_MUTUAL:
+		return TLSMutual
+	case networking.ServerTLSSettings_OPTIONAL_MUTUAL:
+		return TLSOptional
+	case networking.ServerTLSSettings_ISTIO_MUTUAL:
+		return TLSMesh
+	case networking.ServerTLSSettings_PASSTHROUGH:
+		return TLSPass
+	case networking.ServerTLSSettings_AUTO_PASSTHROUGH:
+		return TLSPassMesh
+	case networking.ServerTLSSettings_SIMPLE:
+	}
+	return TLSSimple
 }
 
 // minorTLS is the minor version of a version of TLS 1, or compliance.VersionTLS10; 0 if it is left open.

@@ -26,6 +26,7 @@ const (
 	KindNode          = "Node"
 	KindNamespace     = "Namespace"
 	KindSecret        = "Secret"
+	KindConfigMap     = "ConfigMap"
 )
 
 // Value is the content of one object: *Service, *Slice, *Pod, *Node, *Namespace or *Secret.
@@ -78,6 +79,8 @@ type Service struct {
 	// Written is true for a Service of a file, for which no controller makes endpoint slices: if it has none, its endpoints are the pods
 	// that it selects.
 	Written bool
+	// DualStack is true for a Service of a file whose pods are reached at their addresses of both IP versions. Of other Services the slices say that.
+	DualStack bool
 	// Entrance is how proxies outside its network reach the service. It is no part of the rows of Services.
 	Entrance Entrance
 }
@@ -127,7 +130,7 @@ func (*Service) Kind() string { return KindService }
 func (s *Service) Same(v Value) bool {
 	o, ok := v.(*Service)
 	return ok && (s == o || s.Created == o.Created && s.Type == o.Type && s.Selector == o.Selector && s.ExternalName == o.ExternalName &&
-		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal && s.SamePorts == o.SamePorts && s.Session == o.Session && s.Written == o.Written &&
+		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal && s.SamePorts == o.SamePorts && s.Session == o.Session && s.Written == o.Written && s.DualStack == o.DualStack &&
 		slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.ExportTo, o.ExportTo) &&
 		slices.Equal(s.ServiceAccounts, o.ServiceAccounts) && slices.Equal(s.Identities, o.Identities))
 }
@@ -210,6 +213,11 @@ type Pod struct {
 	HostNetwork bool
 	// NotReady is true if the condition Ready is False.
 	NotReady bool
+	// Captures is true if the pod is the agent of a CNI plugin, is ready and does not end: then the traffic of pods of its node is captured. It is no
+	// part of the rows of Pods.
+	Captures bool
+	// Unselected is true if the namespace of the pod is not selected (discoverySelectors). Of such a pod, only Node and Captures are set.
+	Unselected bool
 	// Owner is the workload that the pod belongs to. Metrics name it.
 	Owner Workload
 }
@@ -249,7 +257,18 @@ type Node struct {
 	Addresses intern.List[string]
 	// Labels are its labels. They are no part of the rows of Nodes.
 	Labels mesh.Labels
+	// Uncaptured is true if the node has the taint UncapturedTaint. It is no part of the rows of Nodes.
+	Uncaptured bool
 }
+
+// UncapturedTaint is the key of the taint with which a new node keeps pods away until the agent of a CNI plugin is ready there. The maker of nodes sets it.
+const UncapturedTaint = "cni.istio.io/not-ready"
+
+// The label that pods of the agent of a CNI plugin have, in all meshes like Istio's.
+const (
+	AgentLabel = "k8s-app"
+	AgentValue = "istio-cni-node"
+)
 
 // Kind implements Value.
 func (*Node) Kind() string { return KindNode }
@@ -295,7 +314,8 @@ func (n *Namespace) Same(v Value) bool {
 	return ok && *n == *o
 }
 
-// Secret is a Secret that proxies ask for by name, or a folder of files in place of one.
+// Secret is a Secret that proxies ask for by name, or a folder of files in place of one. Under a key of KindConfigMap it is a ConfigMap with the
+// certificates of authorities, and has nothing else.
 type Secret struct {
 	// Content is its content for TLS; nil if there is no such Secret, or if it cannot be read.
 	Content *credential.Secret

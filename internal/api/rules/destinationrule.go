@@ -317,7 +317,7 @@ func localitiesOverlap(a, b string) bool {
 // checkLocality checks "region/zone/subzone". The tail may be left out or end with "*".
 func checkLocality(s string) string {
 	if i := strings.IndexByte(s, '*'); i >= 0 && i < len(s)-1 {
-		return fmt.Sprintf("%s is not a locality: one * may stand at its end", document.Quote(s))
+		return fmt.Sprintf("%s is not a locality: one * is allowed at its end", document.Quote(s))
 	}
 	for part := range strings.SplitSeq(s, "/") {
 		if part == "" {
@@ -348,7 +348,7 @@ func (c *checker) failoverPriority(p *document.Path, labels []string, regions bo
 		reason := syntax.WorkloadLabel(key, text)
 		switch {
 		case regions && slices.Contains([]string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"}, l):
-			c.fail(p.At(i), "the label %s tells a locality, which failover decides already; remove it", l)
+			c.fail(p.At(i), "the label %s names a locality, which failover decides already; remove it", l)
 		case reason != "":
 			c.warn(p.At(i), "no workload has such a label: %s", reason)
 		case seen[key]:
@@ -377,6 +377,9 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 	}
 	c.idleTLS(p, t)
 	c.credential(p.Field("credentialName"), t.CredentialName)
+	if t.Mode == networking.ClientTLSSettings_MUTUAL && strings.HasPrefix(t.CredentialName, configMapScheme) {
+		c.warn(p.Field("credentialName"), noPair+", or use mode SIMPLE")
+	}
 	c.serverName(p.Field("sni"), t.Sni)
 	simple, mutual := t.Mode == networking.ClientTLSSettings_SIMPLE, t.Mode == networking.ClientTLSSettings_MUTUAL
 	if !simple && !mutual {
@@ -459,9 +462,15 @@ func (c *checker) secretFile(p *document.Path, path string) {
 	}
 }
 
-// credential checks the reference to a CA in a config map: it must be one of the own namespace.
+// configMapScheme begins the name of a ConfigMap with the certificates of authorities. noPair is why it cannot replace a Secret.
+const (
+	configMapScheme = "configmap://"
+	noPair          = "a ConfigMap has no certificate with its key, so connections fail; name a Secret"
+)
+
+// credential checks the reference to a CA in a ConfigMap: it must be one of the own namespace.
 func (c *checker) credential(p *document.Path, name string) {
-	rest, ok := strings.CutPrefix(name, "configmap://")
+	rest, ok := strings.CutPrefix(name, configMapScheme)
 	if !ok {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules/envoy"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // EnvoyFilter checks an EnvoyFilter.
@@ -64,7 +65,7 @@ func (c *checker) patchMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyCo
 	if version := m.GetProxy().GetProxyVersion(); len(version) > maxProxyVersion {
 		c.warn(p.Field("proxy").Field("proxyVersion"), "has %d characters, the limit is %d: ignored", len(version), maxProxyVersion)
 	} else if _, err := regexp.Compile(version); err != nil {
-		c.fail(p.Field("proxy").Field("proxyVersion"), "is not an RE2 regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		c.fail(p.Field("proxy").Field("proxyVersion"), "is %s", syntax.Refused(err))
 	}
 	c.selectedPorts(p, m)
 	object := ""

@@ -91,7 +91,7 @@ func (c *checker) action(p *document.Path, r *networking.HTTPRoute, delegate boo
 			c.fail(at, "a delegate must not delegate again: there is one level only")
 		}
 		if r.Delegate.Name == "" {
-			c.warn(at.Field("name"), "names no virtual service, so the route does nothing")
+			c.warn(at.Field("name"), "names no VirtualService, so the route does nothing")
 		} else {
 			c.rule(at.Field("name"), syntax.Subdomain(r.Delegate.Name))
 		}

@@ -130,10 +130,14 @@ func (c *checker) portOrZero(p *document.Path, n int32) {
 
 // roots checks further roots of the mesh. Bad ones are warnings, because they affect no others.
 func (c *checker) roots(p *document.Path, data *meshconfig.MeshConfig_CertificateData) {
-	if data.GetPem() == "" {
-		if data.GetSpiffeBundleUrl() == "" {
-			c.warn(p, "says nothing: write certificates into pem")
+	if from := data.GetSpiffeBundleUrl(); from != "" {
+		if u, err := url.Parse(from); err != nil || !strings.EqualFold(u.Scheme, "https") || u.Host == "" {
+			c.warn(p.Field("spiffeBundleUrl"), "%s is not an address of HTTPS, such as https://spire.example.com/bundle, so nothing is trusted because of it", document.Quote(from))
 		}
+		return
+	}
+	if data.GetPem() == "" {
+		c.warn(p, "says nothing: write certificates into pem, or an address into spiffeBundleUrl")
 		return
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM([]byte(data.GetPem())) {
@@ -236,7 +240,7 @@ func (c *checker) providers(p *document.Path, providers []*meshconfig.MeshConfig
 	for i, provider := range providers {
 		at := p.At(i)
 		if provider.GetName() == "" {
-			c.warn(at.Field("name"), "a provider needs a name, or nobody can refer to it")
+			c.warn(at.Field("name"), "a provider needs a name, or nothing can refer to it")
 		} else if first, dup := seen[provider.Name]; dup {
 			c.fail(at.Field("name"), "extensionProviders[%d] has the same name; rename one of them", first)
 		} else {

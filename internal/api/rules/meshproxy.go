@@ -103,8 +103,8 @@ func (c *checker) collectors(p *document.Path, d *meshconfig.ProxyConfig) {
 	}
 	tls := traced.GetTlsSettings()
 	c.clientTLS(tracing.Field("tlsSettings"), tls)
-	if name := tls.GetCredentialName(); strings.HasPrefix(name, "configmap://"+c.namespace+"/") {
-		c.fail(tracing.Field("tlsSettings").Field("credentialName"), "the mesh configuration is in no namespace, so it cannot name the CA of a config map")
+	if name := tls.GetCredentialName(); strings.HasPrefix(name, configMapScheme+c.namespace+"/") {
+		c.fail(tracing.Field("tlsSettings").Field("credentialName"), "the mesh configuration is in no namespace, so it cannot name the CA of a ConfigMap")
 	}
 }
 

@@ -90,6 +90,6 @@ func (c *checker) keys(p *document.Path, text string) {
 	secret, reason := syntax.KeySet([]byte(text))
 	c.rule(p, reason)
 	if secret {
-		c.warn(p, "has a symmetric key (kty: oct) or a private one, with which whoever can read this object can make tokens; write public RSA or EC keys only")
+		c.warn(p, "has a symmetric key (kty: oct) or a private one, with which all readers of this object can make tokens; write public RSA or EC keys only")
 	}
 }

@@ -93,8 +93,8 @@ func (c *checker) rule(p *document.Path, reason string) bool {
 	return reason == ""
 }
 
-// exportTo checks a list of namespaces that see an object. "~" is valid if nobody is true.
-func (c *checker) exportTo(p *document.Path, names []string, nobody bool) {
+// exportTo checks a list of namespaces that see an object. "~" is valid if none is true.
+func (c *checker) exportTo(p *document.Path, names []string, none bool) {
 	seen := map[string]bool{}
 	for i, name := range names {
 		at := p.At(i)
@@ -109,9 +109,9 @@ func (c *checker) exportTo(p *document.Path, names []string, nobody bool) {
 		seen[meant] = true
 		switch {
 		case name == "*" || name == ".":
-		case name == "~" && nobody:
+		case name == "~" && none:
 		case name == "~":
-			c.fail(at, `"~" (nobody) is for ServiceEntries only; write "." for the own namespace`)
+			c.fail(at, `"~" (no namespace) is for ServiceEntries only; write "." for the own namespace`)
 		default:
 			c.rule(at, syntax.Name(name))
 		}

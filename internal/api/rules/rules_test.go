@@ -270,6 +270,8 @@ func TestSidecar(t *testing.T) {
 		{egress("{hosts: [./*], port: {number: 80}}, {hosts: [./*], port: {number: 80}, bind: 127.0.0.1}"), nil},
 		{egress("{hosts: [./*], port: {number: 1}, bind: 'unix://a', captureMode: IPTABLES}"),
 			[]string{"error egress[0].port.number", "error egress[0].captureMode", "error egress[0].bind"}},
+		{egress("{hosts: [./*], port: {number: 0, protocol: TCP}, bind: 'unix:///a'}, {hosts: [./*], port: {number: 0, protocol: HTTP}, bind: 'unix:///b'}"), nil},
+		{egress("{hosts: [./*], port: {number: 0, protocol: UDP}, bind: 'unix:///a'}"), []string{"warning egress[0].bind"}},
 		{"{ingress: [{}, {port: {number: 80}}, {port: {number: 80}, bind: 'unix:///a'}]}", []string{"error ingress[0].port", "error ingress[2].bind", "error ingress[2].port.number"}},
 		{ingress("defaultEndpoint: '192.0.2.1:80'"), []string{"error ingress[0].defaultEndpoint"}},
 		{ingress("defaultEndpoint: '[::1]:http'"), []string{"error ingress[0].defaultEndpoint"}},

@@ -56,7 +56,7 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, abo
 		s.Resolution != networking.ServiceEntry_NONE {
 		for i, port := range s.Ports {
 			if isOpaque(port.GetProtocol()) {
-				c.warn(p.Field("addresses"), "ports[%d] can be told from others by address only, and the label "+
+				c.warn(p.Field("addresses"), "ports[%d] can be distinguished from others by address only, and the label "+
 					"networking.istio.io/enable-autoallocate-ip switches automatic addresses off; name an address", i)
 				break
 			}

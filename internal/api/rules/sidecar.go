@@ -138,8 +138,8 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 		if l.CaptureMode == networking.CaptureMode_IPTABLES {
 			c.fail(p.Field("captureMode"), "traffic to a socket is not captured; use NONE")
 		}
-		if protocol, _ := mesh.ParseProtocol(l.Port.Protocol); c.rule(p.Field("bind"), syntax.Unix(l.Bind)) && !protocol.IsHTTP() && protocol != mesh.Auto {
-			c.warn(p.Field("bind"), "has no effect: sidecars take HTTP at sockets, and no other protocol; write HTTP, HTTP2 or GRPC")
+		if protocol, _ := mesh.ParseProtocol(l.Port.Protocol); c.rule(p.Field("bind"), syntax.Unix(l.Bind)) && protocol == mesh.UDP {
+			c.warn(p.Field("bind"), "has no effect: sidecars take connections at sockets, and no datagrams; write TCP, TLS or HTTP")
 		}
 	default:
 		c.port(p.Field("port").Field("number"), l.Port.Number)

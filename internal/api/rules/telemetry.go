@@ -77,7 +77,7 @@ func (c *checker) metricOverride(p *document.Path, o *telemetry.MetricsOverrides
 			c.fail(value, "a tag needs a value: an expression such as request.host; to remove the tag, use the operation REMOVE")
 		case c.rule(value, syntax.Expression(tag.Value)):
 			if reason := syntax.EnvoyExpression(syntax.TagExpression(tag.Value)); reason != "" {
-				c.warn(value, "%s: the metric lacks the tag", reason)
+				c.warn(value, "%s: the metric does not have the tag", reason)
 			}
 		}
 	}

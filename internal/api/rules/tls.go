@@ -92,6 +92,7 @@ func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
 		}
 	}
 	c.certificateSources(p, t)
+	c.configMaps(p, t)
 	if t.Mode != networking.ServerTLSSettings_PASSTHROUGH && t.Mode != networking.ServerTLSSettings_AUTO_PASSTHROUGH {
 		c.terminatedTLS(p, t)
 	}
@@ -138,6 +139,23 @@ func (c *checker) certificateSources(p *document.Path, t *networking.ServerTLSSe
 	}{{"credentialNames", len(t.CredentialNames)}, {"tlsCertificates", len(t.TlsCertificates)}} {
 		if l.n > 2 {
 			c.fail(p.Field(l.name), "has %d entries, the limit is 2: one for each kind of key", l.n)
+		}
+	}
+}
+
+// configMaps warns of ConfigMaps where a certificate with its key is needed, and of names of none.
+func (c *checker) configMaps(p *document.Path, t *networking.ServerTLSSettings) {
+	if strings.HasPrefix(t.CredentialName, configMapScheme) {
+		c.warn(p.Field("credentialName"), noPair)
+	}
+	for i, name := range t.CredentialNames {
+		if strings.HasPrefix(name, configMapScheme) {
+			c.warn(p.Field("credentialNames").At(i), noPair)
+		}
+	}
+	if rest, ok := strings.CutPrefix(t.CaCertCredentialName, configMapScheme); ok {
+		if namespace, name, _ := strings.Cut(rest, "/"); namespace == "" || name == "" {
+			c.warn(p.Field("caCertCredentialName"), "%s does not have the form configmap://namespace/name, so clients are refused", document.Quote(t.CaCertCredentialName))
 		}
 	}
 }

@@ -61,16 +61,16 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 	c.unreachableTCP(p.Field("tcp"), vs.Tcp)
 }
 
-// leaf checks a virtual service without hosts, to which others delegate.
+// leaf checks a VirtualService without hosts, to which others delegate.
 func (c *checker) leaf(p *document.Path, vs *networking.VirtualService) {
 	if len(vs.Gateways) > 0 {
-		c.fail(p.Field("gateways"), "a virtual service without hosts is a delegate and takes its gateways from its root; add hosts or remove gateways")
+		c.fail(p.Field("gateways"), "a VirtualService without hosts is a delegate and takes its gateways from its root; add hosts or remove gateways")
 	}
 	if len(vs.Tls) > 0 {
-		c.fail(p.Field("tls"), "a virtual service without hosts is a delegate, and only http can be delegated; add hosts or remove tls")
+		c.fail(p.Field("tls"), "a VirtualService without hosts is a delegate, and only http can be delegated; add hosts or remove tls")
 	}
 	if len(vs.Tcp) > 0 {
-		c.fail(p.Field("tcp"), "a virtual service without hosts is a delegate, and only http can be delegated; add hosts or remove tcp")
+		c.fail(p.Field("tcp"), "a VirtualService without hosts is a delegate, and only http can be delegated; add hosts or remove tcp")
 	}
 }
 
@@ -87,7 +87,7 @@ func (c *checker) virtualHosts(p *document.Path, hosts []string, sidecars bool) 
 		}
 		for j, other := range hosts[:i] {
 			if syntax.HostsOverlap(h, other) {
-				c.fail(at, "%s and hosts[%d] %s stand for the same hosts; keep one of them", document.Quote(h), j, document.Quote(other))
+				c.fail(at, "%s and hosts[%d] %s are the same hosts; keep one of them", document.Quote(h), j, document.Quote(other))
 				break
 			}
 		}
@@ -153,7 +153,7 @@ func (c *checker) tlsRoute(p *document.Path, r *networking.TLSRoute, vs *network
 	c.route4(p, r.Route)
 }
 
-// sni checks a server name: it must be one of the virtual service's hosts.
+// sni checks a server name: it must be one of the VirtualService's hosts.
 func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualService) {
 	if syntax.IsIP(sni) {
 		c.warn(p, "%s is an IP address, which clients do not send as a server name; match destinationSubnets", document.Quote(sni))
@@ -167,7 +167,7 @@ func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualServic
 		return
 	}
 	if mesh.IsPartialWildcard(sni) {
-		c.warn(p, "%s has no effect: in server names a wildcard stands for whole labels; write *.example.com", document.Quote(sni))
+		c.warn(p, "%s has no effect: in server names a wildcard replaces whole labels; write *.example.com", document.Quote(sni))
 	}
 	for _, h := range vs.Hosts {
 		if syntax.Covers(strings.ToLower(h), strings.ToLower(sni)) {

@@ -57,9 +57,9 @@ func read(file []byte) (network, []json.RawMessage, error) {
 	return n, list, nil
 }
 
-// Insert returns the configuration of a network with the entry as its last plugin. A configuration of one plugin becomes a list. An entry of the
+// insert returns the configuration of a network with the entry as its last plugin. A configuration of one plugin becomes a list. An entry of the
 // same type is replaced.
-func Insert(file []byte, e Entry) ([]byte, error) {
+func insert(file []byte, e Entry) ([]byte, error) {
 	n, list, err := read(file)
 	if err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func listed(n network) (network, []json.RawMessage, error) {
 	return list, []json.RawMessage{one}, err
 }
 
-// Remove returns the configuration of a network without plugins of a type.
-func Remove(file []byte, kind string) ([]byte, error) {
+// remove returns the configuration of a network without plugins of a type.
+func remove(file []byte, kind string) ([]byte, error) {
 	n, list, err := read(file)
 	if err != nil {
 		return nil, err
@@ -122,8 +122,8 @@ func Remove(file []byte, kind string) ([]byte, error) {
 	return n.write(kept)
 }
 
-// Has reports whether a configuration has a plugin of a type.
-func Has(file []byte, kind string) bool {
+// has reports whether a configuration has a plugin of a type.
+func has(file []byte, kind string) bool {
 	_, list, err := read(file)
 	return err == nil && slices.ContainsFunc(list, ofType(kind))
 }
@@ -150,8 +150,8 @@ func (n network) write(list []json.RawMessage) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Alone returns the configuration of a network with no plugin but this one, for runtimes that attach pods to it by name.
-func Alone(e Entry) ([]byte, error) {
+// standalone returns the configuration of a network with no plugin but this one, for runtimes that attach pods to it by name.
+func standalone(e Entry) ([]byte, error) {
 	return json.MarshalIndent(struct {
 		CNIVersion string `json:"cniVersion"`
 		Name       string `json:"name"`

@@ -29,11 +29,11 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := &txtar.Archive{Comment: a.Comment, Files: a.Files[:1]}
-			after, err := Insert(a.Files[0].Data, entry)
+			after, err := insert(a.Files[0].Data, entry)
 			if err != nil {
 				got.Files = append(got.Files, txtar.File{Name: "error", Data: []byte(err.Error() + "\n")})
 			} else {
-				removed, err := Remove(after, entry.Type)
+				removed, err := remove(after, entry.Type)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -61,18 +61,18 @@ func FuzzInsert(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, before []byte) {
-		after, err := Insert(before, entry)
+		after, err := insert(before, entry)
 		if err != nil {
 			return
 		}
-		if !Has(after, entry.Type) {
+		if !has(after, entry.Type) {
 			t.Fatalf("the plugin is not in\n%s", after)
 		}
-		if again, err := Insert(after, entry); err != nil || !bytes.Equal(again, after) {
+		if again, err := insert(after, entry); err != nil || !bytes.Equal(again, after) {
 			t.Fatalf("a second call: %v\n%s\nafter\n%s", err, again, after)
 		}
-		removed, err := Remove(after, entry.Type)
-		if err != nil || Has(removed, entry.Type) || !json.Valid(removed) {
+		removed, err := remove(after, entry.Type)
+		if err != nil || has(removed, entry.Type) || !json.Valid(removed) {
 			t.Fatalf("removed: %v\n%s", err, removed)
 		}
 	})

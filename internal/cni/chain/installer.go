@@ -25,8 +25,8 @@ const repeat = 30 * time.Second
 // saved is appended to the name of a configuration of one plugin that a list replaces. Runtimes do not read files with such names.
 const saved = ".pilot-cni-saved"
 
-// ErrNoNetwork means that the plugin of the cluster's network has not been installed yet.
-var ErrNoNetwork = errors.New("there is no configuration of a network yet: install the network plugin of the cluster; this one is put behind it")
+// errNoNetwork means that the plugin of the cluster's network has not been installed yet.
+var errNoNetwork = errors.New("there is no configuration of a network yet: install the network plugin of the cluster; this one is put behind it")
 
 // Installer keeps the plugin on a host.
 type Installer struct {
@@ -84,7 +84,7 @@ func (i *Installer) Install() error {
 		return err
 	}
 	if !i.Chained {
-		text, err := Alone(i.Entry)
+		text, err := standalone(i.Entry)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (i *Installer) Install() error {
 	if err != nil {
 		return fmt.Errorf("the configuration of the network: %w", err)
 	}
-	text, err := Insert(file, i.Entry)
+	text, err := insert(file, i.Entry)
 	if err != nil {
 		return fmt.Errorf("the configuration of the network %s: %w", path, err)
 	}
@@ -122,7 +122,7 @@ func (i *Installer) network() (string, error) {
 			// A configuration of one plugin has become a list.
 			list := strings.TrimSuffix(i.ConfName, filepath.Ext(i.ConfName)) + ".conflist"
 			if _, err := os.Stat(filepath.Join(i.ConfDir, list)); err != nil {
-				return "", fmt.Errorf("%w (%s)", ErrNoNetwork, i.ConfName)
+				return "", fmt.Errorf("%w (%s)", errNoNetwork, i.ConfName)
 			}
 			return list, nil
 		}
@@ -141,7 +141,7 @@ func (i *Installer) network() (string, error) {
 			return name, nil
 		}
 	}
-	return "", ErrNoNetwork
+	return "", errNoNetwork
 }
 
 // configurations returns the names of files that runtimes read, in their order.
@@ -197,7 +197,7 @@ func (i *Installer) Remove() error {
 	for _, name := range names {
 		path := filepath.Join(i.ConfDir, name)
 		switch file, err := filewatch.Read(path); {
-		case err != nil || path == i.own() || !Has(file, i.Entry.Type):
+		case err != nil || path == i.own() || !has(file, i.Entry.Type):
 		default:
 			failed = append(failed, i.takeOut(path, file))
 		}
@@ -218,7 +218,7 @@ func (i *Installer) takeOut(path string, file []byte) error {
 			return os.Remove(path)
 		}
 	}
-	text, err := Remove(file, i.Entry.Type)
+	text, err := remove(file, i.Entry.Type)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

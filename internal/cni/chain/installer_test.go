@@ -117,7 +117,7 @@ func TestInstall(t *testing.T) {
 // TestWaits: without a network, the plugin waits for one, and a new version of the program replaces the former one.
 func TestWaits(t *testing.T) {
 	f := newFolders(t, nil)
-	if err := f.i.Install(); !errors.Is(err, ErrNoNetwork) {
+	if err := f.i.Install(); !errors.Is(err, errNoNetwork) {
 		t.Errorf("without a network: %v", err)
 	}
 	f.must(os.WriteFile(f.i.Program, []byte("program 2"), 0o600))

@@ -66,7 +66,7 @@ func identify(f *os.File) (namespace, error) {
 	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
 		return namespace{}, err
 	}
-	return namespace{uint64(s.Dev), s.Ino}, nil
+	return namespace{s.Dev, s.Ino}, nil
 }
 
 // Install installs the rules of a pod, or does nothing if they are in place. The error names the pod, the rule and the remedy.
@@ -85,7 +85,7 @@ func (r *Rules) do(ctx context.Context, pod *corev1.Pod, netns *os.File, f func(
 	}
 	id, err := identify(netns)
 	if err == nil && r.refused[id] {
-		err = errors.New("the network namespace is that of the host or of the host agent")
+		err = errors.New("the network namespace belongs to the host or to the host agent")
 	}
 	if err != nil {
 		return failed(err, "; the container runtime has sent it: look at its log")

@@ -66,7 +66,7 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			return fmt.Errorf("the socket of the plugin: %w", err)
 		}
 		running.Go(func() {
-			defer c.Close()
+			defer c.Close() //nolint:errcheck // nothing is buffered
 			if err := s.answer(context.WithoutCancel(ctx), c); err != nil {
 				s.Log.Warn("a request of the plugin is not answered", "error", err)
 			}

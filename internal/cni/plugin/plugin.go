@@ -30,11 +30,11 @@ import (
 // Type is the name of the plugin: of its file, and in configurations.
 const Type = "pilot-cni"
 
-// Versions are the versions of the CNI specification that the plugin understands.
-var Versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+// versions are the versions of the CNI specification that the plugin understands.
+var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
-// Config is the plugin's entry in the configuration of a network.
-type Config struct {
+// config is the plugin's entry in the configuration of a network.
+type config struct {
 	types.PluginConf
 	// RunDir is the folder of the agent's socket, on the host.
 	RunDir string `json:"cni_agent_run_dir"`
@@ -61,7 +61,7 @@ func (p Plugin) Run(about string) int {
 		// Without the agent pods can start, so that the network of the node is ready.
 		Status: func(*skel.CmdArgs) error { return nil },
 	}
-	if err := skel.PluginMainFuncsWithError(funcs, version.PluginSupports(Versions...), about); err != nil {
+	if err := skel.PluginMainFuncsWithError(funcs, version.PluginSupports(versions...), about); err != nil {
 		if failed := err.Print(); failed != nil {
 			fmt.Fprintln(p.Stderr, errors.Join(err, failed))
 		}
@@ -94,7 +94,7 @@ func (p Plugin) check(args *skel.CmdArgs) error {
 }
 
 // ask lets the agent decide about a pod. Its error lets the pod's creation fail.
-func (p Plugin) ask(conf *Config, command string, args *skel.CmdArgs) error {
+func (p Plugin) ask(conf *config, command string, args *skel.CmdArgs) error {
 	pod := podOf(args.Args)
 	if pod.Name == "" || pod.Namespace == "" || slices.Contains(conf.ExcludeNamespaces, pod.Namespace) {
 		return nil
@@ -118,8 +118,8 @@ func (p Plugin) ask(conf *Config, command string, args *skel.CmdArgs) error {
 }
 
 // parseConfig reads the configuration from standard input.
-func parseConfig(stdin []byte) (*Config, error) {
-	conf := &Config{}
+func parseConfig(stdin []byte) (*config, error) {
+	conf := &config{}
 	if err := json.Unmarshal(stdin, conf); err != nil {
 		return nil, types.NewError(types.ErrDecodingFailure, "the configuration of "+Type+" cannot be read; pilot-cni install writes it again", err.Error())
 	}

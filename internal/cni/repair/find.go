@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// ErrNoProcess means that no process of a pod runs at the moment, so that its network namespace cannot be entered.
-var ErrNoProcess = errors.New("no process of the pod runs at present")
+// errNoProcess means that no process of a pod runs at the moment, so that its network namespace cannot be entered.
+var errNoProcess = errors.New("no process of the pod runs at present")
 
-// Find opens the network namespace of a pod by one of its processes. proc is where the file system proc of the host is mounted. The names of
+// find opens the network namespace of a pod by one of its processes. proc is where the file system proc of the host is mounted. The names of
 // cgroups of a pod have its UID, with either - or _.
-func Find(proc, uid string) (*os.File, error) {
+func find(proc, uid string) (*os.File, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return nil, fmt.Errorf("the processes of the host: %w", err)
@@ -37,5 +37,5 @@ func Find(proc, uid string) (*os.File, error) {
 			}
 		}
 	}
-	return nil, ErrNoProcess
+	return nil, errNoProcess
 }

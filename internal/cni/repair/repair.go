@@ -11,7 +11,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -67,7 +66,7 @@ func New(client core.CoreV1Interface, pods *node.Pods, rules *node.Rules, s Sett
 // Start connects the controller to the pods. It must be called before the pods run.
 func (c *Controller) Start() error {
 	return c.pods.Observe(func(pod *corev1.Pod) {
-		if Broken(pod) {
+		if isBroken(pod) {
 			c.queue.Add(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 		}
 	})
@@ -86,7 +85,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.queue.Forget(name)
-		case errors.Is(err, ErrNoProcess):
+		case errors.Is(err, errNoProcess):
 			c.queue.AddRateLimited(name) // the next attempt of the container starts one
 		default:
 			c.log.Warn("a pod without capture is not repaired", "pod", name, "error", err)
@@ -96,8 +95,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// Broken reports whether a pod does not start because its traffic is not captured.
-func Broken(pod *corev1.Pod) bool {
+// isBroken reports whether a pod does not start because its traffic is not captured.
+func isBroken(pod *corev1.Pod) bool {
 	if captured, _ := selection.Of(pod); !captured || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded {
 		return false
 	}
@@ -116,7 +115,7 @@ func Broken(pod *corev1.Pod) bool {
 
 func (c *Controller) one(ctx context.Context, name types.NamespacedName) error {
 	pod := c.pods.Get(name.Namespace, name.Name)
-	if pod == nil || !Broken(pod) {
+	if pod == nil || !isBroken(pod) {
 		return nil
 	}
 	switch c.s.Mode {
@@ -143,7 +142,7 @@ func (c *Controller) repair(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Status.Phase == corev1.PodFailed {
 		return nil // its containers do not start again
 	}
-	netns, err := Find(c.s.Proc, string(pod.UID))
+	netns, err := find(c.s.Proc, string(pod.UID))
 	if err != nil {
 		return err
 	}
@@ -194,8 +193,8 @@ func (c *Controller) report(ctx context.Context, pod *corev1.Pod, kind, reason, 
 	if kind == corev1.EventTypeWarning {
 		level = slog.LevelWarn
 	}
-	c.log.Log(ctx, level, message, "pod", pod.Namespace+"/"+pod.Name)
+	c.log.Log(ctx, level, "an Event of a pod", "pod", pod.Namespace+"/"+pod.Name, "reason", reason, "event", message)
 	if err != nil {
-		c.log.Warn(fmt.Sprintf("an Event of the pod %s/%s is lost", pod.Namespace, pod.Name), "error", err)
+		c.log.Warn("an Event of a pod is lost", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 	}
 }

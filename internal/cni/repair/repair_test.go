@@ -39,13 +39,13 @@ func TestBroken(t *testing.T) {
 		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, podText, c.more, c.phase, c.state), pod); err != nil {
 			t.Fatal(err)
 		}
-		if Broken(pod) != c.broken {
+		if isBroken(pod) != c.broken {
 			t.Errorf("a pod that %s: broken %v", c.name, !c.broken)
 		}
 	}
 	outside := &corev1.Pod{}
 	outside.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "istio-validation", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 126}}}}
-	if Broken(outside) {
+	if isBroken(outside) {
 		t.Error("a pod outside the mesh is to be repaired")
 	}
 }
@@ -66,11 +66,11 @@ func TestFind(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f, err := Find(proc, uid)
+		f, err := find(proc, uid)
 		switch {
 		case found && (err != nil || f.Name() != filepath.Join(proc, "77", "ns", "net")):
 			t.Errorf("%s: %v, %v", cgroup, f, err)
-		case !found && !errors.Is(err, ErrNoProcess):
+		case !found && !errors.Is(err, errNoProcess):
 			t.Errorf("%s: %v", cgroup, err)
 		}
 		if f != nil {

@@ -76,7 +76,7 @@ func Ask(ctx context.Context, socket string, r Request, netns *os.File, limits L
 	if err != nil {
 		return Decision{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // nothing is buffered
 	if d.Unknown {
 		return d, fmt.Errorf("%w: %s", ErrUnreachable, d.Reason)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/spelling"
 )
 
-// None is a level at which nothing is logged.
-const None = slog.Level(100)
+// none is a level at which nothing is logged.
+const none = slog.Level(100)
 
 // everything are names that mean all parts.
 var everything = []string{"", "default", "all"}
@@ -30,7 +30,7 @@ var everything = []string{"", "default", "all"}
 var levels = []struct {
 	name  string
 	level slog.Level
-}{{"debug", slog.LevelDebug}, {"info", slog.LevelInfo}, {"warn", slog.LevelWarn}, {"error", slog.LevelError}, {"none", None}}
+}{{"debug", slog.LevelDebug}, {"info", slog.LevelInfo}, {"warn", slog.LevelWarn}, {"error", slog.LevelError}, {"none", none}}
 
 // Part is a part of a program.
 type Part struct {
@@ -41,8 +41,8 @@ type Part struct {
 	Scopes []string
 }
 
-// Rest is the name of the part of all messages that belong to no other one.
-const Rest = "core"
+// rest is the name of the part of all messages that belong to no other one.
+const rest = "core"
 
 // Levels are the levels of the parts of a program.
 type Levels struct {
@@ -59,7 +59,7 @@ type State struct {
 
 // New returns the logger of a program with these parts, and with the part Rest, at the level info.
 func New(w io.Writer, asJSON bool, parts []Part) *slog.Logger {
-	l := &Levels{parts: append(slices.Clone(parts), Part{Name: Rest, Logs: "everything else"}), vars: map[string]*slog.LevelVar{}}
+	l := &Levels{parts: append(slices.Clone(parts), Part{Name: rest, Logs: "everything else"}), vars: map[string]*slog.LevelVar{}}
 	for _, p := range l.parts {
 		l.vars[p.Name] = new(slog.LevelVar)
 	}
@@ -68,7 +68,7 @@ func New(w io.Writer, asJSON bool, parts []Part) *slog.Logger {
 	if asJSON {
 		h = slog.NewJSONHandler(w, o)
 	}
-	return slog.New(&handler{h, l, l.vars[Rest]})
+	return slog.New(&handler{h, l, l.vars[rest]})
 }
 
 // For returns the logger of a part. A logger that New has not made, and a part that it does not have, result in the same logger.

@@ -15,7 +15,7 @@ import (
 // Variable is an environment variable. A name that ends with a star means all names with that prefix.
 type Variable struct {
 	Name string
-	// Does is the effect of the variable, or Lacks the reason why it has none; exactly one is set.
+	// Exactly one is set: the effect of the variable (Does), or the reason why it has none.
 	Does, Lacks string
 	// Usual is the value without a remark; if it is empty, values that disable a feature have none.
 	Usual string

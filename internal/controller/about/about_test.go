@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
-// busy is a loop that answers nobody.
+// busy is a loop that answers no request.
 type busy struct{}
 
 // Inspect implements loop.Inspector.
@@ -21,7 +21,7 @@ func (busy) Inspect(ctx context.Context, _ func(*loop.View)) error {
 	return ctx.Err()
 }
 
-// TestBusyLoop: a request for a certificate goes on without names after a moment, and its own time has not ended then.
+// TestBusyLoop: a request for a certificate continues without names after a moment, and its own time has not ended then.
 func TestBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -45,7 +45,7 @@ func (a *Accesses) MayListSecrets(ctx context.Context, namespace, account string
 	}}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return false, errors.New("the role of the control plane lacks the rule {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}")
+		return false, errors.New("the role of the control plane does not have the rule {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}")
 	case err != nil:
 		return false, fmt.Errorf("the API server cannot be asked: %w", err)
 	}

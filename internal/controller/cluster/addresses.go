@@ -45,7 +45,7 @@ func (s *Statuses) WriteAddresses(ctx context.Context, k api.Key, has, want []ap
 		}
 		_, err = at.UpdateStatus(ctx, u, metav1.UpdateOptions{FieldManager: manager})
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return nil // it has changed meanwhile
+			return nil // it has changed since
 		}
 		return explainUpdate(err, k, kind)
 	}

@@ -54,7 +54,7 @@ func (r *Reviewer) Review(ctx context.Context, token string, audiences []string)
 	}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return identity.Review{}, errors.New("the role of the control plane lacks: create tokenreviews (authentication.k8s.io)")
+		return identity.Review{}, errors.New("the role of the control plane may not create tokenreviews (authentication.k8s.io)")
 	case err != nil:
 		return identity.Review{}, err
 	case got.Status.Error != "" || !got.Status.Authenticated:
@@ -135,7 +135,7 @@ func (s *SecretStore) Update(ctx context.Context, change func(map[string][]byte,
 
 func (s *SecretStore) explain(verb string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("the root of the mesh: the role of the control plane lacks: %s secrets in %s; grant it, or plug an authority in (cacerts), or switch it off (ENABLE_CA_SERVER=false, --secureGRPCAddr=)", verb, s.namespace)
+		return fmt.Errorf("the root of the mesh: the role of the control plane may not %s secrets in %s; grant it, or plug an authority in (cacerts), or switch it off (ENABLE_CA_SERVER=false, --secureGRPCAddr=)", verb, s.namespace)
 	}
 	return fmt.Errorf("Secret %s/%s: %w", s.namespace, s.name, err)
 }

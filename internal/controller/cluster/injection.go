@@ -20,10 +20,10 @@ const (
 	injectionName = "istio-injection"
 )
 
-// ValuesMap is the ConfigMap with the Helm values of the control plane that injection reads, under the key ValuesKey.
+// valuesMap is the ConfigMap with the Helm values of the control plane that injection reads, under the key valuesKey.
 const (
-	ValuesMap = "istio-sidecar-injector"
-	ValuesKey = "values"
+	valuesMap = "istio-sidecar-injector"
+	valuesKey = "values"
 )
 
 // Injection are the facts about a pod of a cluster that decide about its injection.
@@ -65,7 +65,7 @@ func (m *Machines) Injection(ctx context.Context, pod [2]string, control, revisi
 	if found.Mesh, err = m.MeshConfig(ctx, control, revision); err != nil {
 		return nil, err
 	}
-	name := ValuesMap
+	name := valuesMap
 	if revision != "" && revision != "default" {
 		name += "-" + revision
 	}
@@ -75,7 +75,7 @@ func (m *Machines) Injection(ctx context.Context, pod [2]string, control, revisi
 	case err != nil:
 		return nil, fmt.Errorf("reading the values, the ConfigMap %s in the namespace %s: %w", name, control, err)
 	default:
-		found.Values = []byte(c.Data[ValuesKey])
+		found.Values = []byte(c.Data[valuesKey])
 	}
 	return found, nil
 }

@@ -94,7 +94,7 @@ func (m *Machines) Token(ctx context.Context, namespace, account, audience strin
 		return nil, fmt.Errorf("there is no service account %s in the namespace %s; create it (kubectl create serviceaccount %s -n %s), or correct serviceAccount in the template of the %s: %w",
 			account, namespace, account, namespace, api.KindWorkloadGroup, err)
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("a token of the service account %s/%s: %w; ask somebody who may create serviceaccounts/token there", namespace, account, err)
+		return nil, fmt.Errorf("a token of the service account %s/%s: %w; ask a user who may create serviceaccounts/token there", namespace, account, err)
 	case err != nil:
 		return nil, fmt.Errorf("a token of the service account %s/%s: %w", namespace, account, err)
 	}

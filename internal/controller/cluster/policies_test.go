@@ -50,6 +50,8 @@ func (m *mapServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case m.refuses == http.StatusForbidden:
 		return refusal(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+	case r.Method == http.MethodPost && m.all[in.Name] != nil:
+		return refusal(http.StatusConflict, metav1.StatusReasonAlreadyExists), nil
 	case r.Method == http.MethodPut && in.ResourceVersion != is.ResourceVersion:
 		return refusal(http.StatusConflict, metav1.StatusReasonConflict), nil
 	}

@@ -128,7 +128,7 @@ func (r *Roots) writeOne(ctx context.Context, t target, content string) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; add the rule {apiGroups: [\"\"], resources: [configmaps], resourceNames: [%s], verbs: [get, update]} and one to create configmaps to the ClusterRole of the control plane", err, t.name)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, core.NamespaceTerminatingCause):
-		return nil // the namespace goes, or somebody else writes: the next look shows it
+		return nil // the namespace goes, or another client writes: the next look shows it
 	}
 	return err
 }

@@ -73,7 +73,7 @@ func (s *SigningRequests) Obtain(ctx context.Context, signer, request string, va
 		Message: "The control plane of the mesh has checked the identity of the workload.", LastUpdateTime: metav1.Now(),
 	})
 	if q, err = requests.UpdateApproval(ctx, q.Name, q, metav1.UpdateOptions{FieldManager: manager}); err != nil {
-		return nil, explainSigning("update certificatesigningrequests/approval, approve signers", signer, err)
+		return nil, explainSigning("update certificatesigningrequests/approval or approve signers", signer, err)
 	}
 	return s.wait(ctx, q, signer)
 }
@@ -113,7 +113,7 @@ func (s *SigningRequests) wait(ctx context.Context, q *certificates.CertificateS
 
 func explainSigning(right, signer string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("a certificate by the signer %s: the role of the control plane lacks: %s; apply manifests/signer.yaml", signer, right)
+		return fmt.Errorf("a certificate by the signer %s: the role of the control plane may not %s; apply manifests/signer.yaml", signer, right)
 	}
 	return fmt.Errorf("a certificate by the signer %s: %w", signer, err)
 }
@@ -140,7 +140,7 @@ func (s *PluggedSecret) Files(ctx context.Context) (map[string][]byte, error) {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no such Secret: %w", fs.ErrNotExist)
 	case apierrors.IsForbidden(err):
-		return nil, errors.New("the role of the control plane lacks: get secrets, for this one; apply manifests/rbac.yaml")
+		return nil, errors.New("the role of the control plane may not get secrets, for this one; apply manifests/rbac.yaml")
 	case err != nil:
 		return nil, err
 	}

@@ -18,8 +18,10 @@ import (
 )
 
 const (
-	// webhooksPeriod is how often the configurations of the webhooks are checked. Whoever applies a manifest again removes the roots.
+	// webhooksPeriod is how often the configurations of the webhooks are checked. To apply a manifest again removes the roots.
 	webhooksPeriod = 10 * time.Second
+	// awaiting is how long the webhooks of a new installation are looked for every second: they are made when a replica is available.
+	awaiting = time.Minute
 	// leaving is how long the last replica may take to make validation fail open when it ends.
 	leaving = 5 * time.Second
 	// defaultValidator is the configuration of the checking webhook of the tag "default".
@@ -74,17 +76,44 @@ func NewWebhooks(config *rest.Config) (*Webhooks, error) {
 func (w *Webhooks) Run(ctx context.Context) {
 	const message = "the configuration of the webhooks cannot be kept, and API servers may not be able to call them; it is tried again"
 	w.probe.namespace, w.probe.revision, w.probe.test = w.Namespace, w.Revision, w.Test
-	keepWriting(ctx, webhooksPeriod, w.Log, message, func() error {
-		tags, err := w.tags(ctx)
-		for _, name := range append(tags, w.Mutating) {
-			err = errors.Join(err, w.mutating(ctx, name))
-		}
-		return errors.Join(err, w.validate(ctx))
-	})
+	// Webhooks of tags, and checking ones, do not wait for an injecting one that is not made yet. An error that persists is logged below.
+	_ = w.inject(ctx)
+	_, _ = w.checks(ctx)
+	w.await(ctx)
+	keepWriting(ctx, webhooksPeriod, w.Log, message, func() error { return errors.Join(w.inject(ctx), w.validate(ctx)) })
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), leaving)
 	defer stop()
 	if err := w.leave(ending); err != nil {
 		w.Log.Warn("this may be the last replica, and the checking webhook may block changes of configuration until one runs again", "error", err)
+	}
+}
+
+// inject keeps the configurations of the injecting webhooks: the one of the revision, and the ones of its tags.
+func (w *Webhooks) inject(ctx context.Context) error {
+	tags, err := w.tags(ctx)
+	for _, name := range append(tags, w.Mutating) {
+		err = errors.Join(err, w.mutating(ctx, name))
+	}
+	return err
+}
+
+// await waits until the injecting webhook exists, and a moment longer, because the checking one is made after it.
+func (w *Webhooks) await(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, awaiting)
+	defer cancel()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for missed, there := false, false; !there; {
+		_, err := w.client.MutatingWebhookConfigurations().Get(ctx, w.Mutating, metav1.GetOptions{})
+		if there = !apierrors.IsNotFound(err); there && !missed {
+			return
+		}
+		missed = true
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
 	}
 }
 
@@ -113,7 +142,7 @@ func (w *Webhooks) validate(ctx context.Context) error {
 		return err // the policy stays as it is
 	}
 	if changed := w.policy.saw(answered); changed {
-		w.Log.Info("the checking webhook was tested", "answers", answered, "failurePolicy", w.policy.is)
+		w.Log.Info("the checking webhook was tested", "answers", answered, "failure_policy", w.policy.is)
 		_, err = w.checks(ctx)
 	}
 	return err

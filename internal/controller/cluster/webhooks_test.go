@@ -1,11 +1,17 @@
 package cluster
 
 import (
+	"context"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	registration "k8s.io/api/admissionregistration/v1"
+	"k8s.io/client-go/rest"
 )
 
 // TestWebhookRoots: the roots go into the webhooks of the control plane's namespace without them, and nowhere else; they are never emptied.
@@ -97,4 +103,36 @@ func TestResolved(t *testing.T) {
 	if is := resolved(enabled, nil); !maps.Equal(is, enabled) {
 		t.Errorf("without tags: %v", is)
 	}
+}
+
+// TestAwait: webhooks that exist are kept at once, and others once they are made, at the latest a moment later.
+func TestAwait(t *testing.T) {
+	var requests, absent atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		rw.Header().Set("Content-Type", "application/json")
+		if absent.Add(-1) >= 0 {
+			rw.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(rw, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+			return
+		}
+		_, _ = io.WriteString(rw, `{"kind":"MutatingWebhookConfiguration","apiVersion":"admissionregistration.k8s.io/v1","metadata":{"name":"hooks"}}`)
+	}))
+	defer server.Close()
+	w, err := NewWebhooks(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Mutating = "hooks"
+	for missing, want := range map[int64]int64{0: 1, 1: 2} {
+		requests.Store(0)
+		absent.Store(missing)
+		if w.await(t.Context()); requests.Load() != want {
+			t.Errorf("%d answers that there is none: %d requests, want %d", missing, requests.Load(), want)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	absent.Store(1000)
+	w.await(gone) // it returns
 }

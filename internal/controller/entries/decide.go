@@ -12,7 +12,7 @@ import (
 )
 
 // ErrChanged means that an entry has changed between reading and writing it. The step is decided again.
-var ErrChanged = errors.New("the entry has changed meanwhile")
+var ErrChanged = errors.New("the entry has changed since it was read")
 
 var errForeign = errors.New("there is a WorkloadEntry of this name that no control plane has made; rename it or the WorkloadGroup")
 
@@ -54,8 +54,8 @@ type Step struct {
 	At time.Time
 }
 
-// Situation has the inputs of a step besides the facts.
-type Situation struct {
+// circumstances has the inputs of a step besides the facts.
+type circumstances struct {
 	// Self names this replica, and Start is when it started.
 	Self  string
 	Start time.Time
@@ -70,8 +70,8 @@ type Situation struct {
 	Now  time.Time
 }
 
-// Decide returns the next step about an entry.
-func Decide(f registration.Facts, live Live, s Situation) Step {
+// nextStep returns the next step about an entry.
+func nextStep(f registration.Facts, live Live, s circumstances) Step {
 	connected := !f.Connected.IsZero()
 	switch {
 	case !live.Exists && f.Entry != nil:
@@ -89,7 +89,7 @@ func Decide(f registration.Facts, live Live, s Situation) Step {
 }
 
 // keep returns the next step about an entry whose proxy is connected to this replica.
-func keep(f registration.Facts, is state.Registered, s Situation) Step {
+func keep(f registration.Facts, is state.Registered, s circumstances) Step {
 	mine := is.Controller == s.Self && is.Connected.Equal(f.Connected)
 	switch {
 	case f.Entry == nil:
@@ -106,7 +106,7 @@ func keep(f registration.Facts, is state.Registered, s Situation) Step {
 }
 
 // leave returns the next step about an entry whose proxy is not connected to this replica.
-func leave(f registration.Facts, is state.Registered, s Situation) Step {
+func leave(f registration.Facts, is state.Registered, s circumstances) Step {
 	own := is.Controller == s.Self
 	leading := !s.Leading.IsZero()
 	switch {
@@ -133,7 +133,7 @@ func leave(f registration.Facts, is state.Registered, s Situation) Step {
 }
 
 // after returns a step if it is time for it, and otherwise when it will be.
-func (s Situation) after(at time.Time, step Step) Step {
+func (s circumstances) after(at time.Time, step Step) Step {
 	if s.Now.Before(at) {
 		return Step{At: at}
 	}

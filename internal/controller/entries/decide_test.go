@@ -43,7 +43,7 @@ func TestDecide(t *testing.T) {
 			out.WriteString(line)
 			continue
 		}
-		got := told(Decide(situation(t, before)))
+		got := told(nextStep(situation(t, before)))
 		if got != strings.TrimSpace(want) && !*update {
 			t.Errorf("%s-> %s, want %s", before, got, strings.TrimSpace(want))
 		}
@@ -67,11 +67,11 @@ func second(t *testing.T, text string) time.Time {
 	return time.Unix(n, 0).UTC()
 }
 
-func situation(t *testing.T, text string) (registration.Facts, Live, Situation) {
+func situation(t *testing.T, text string) (registration.Facts, Live, circumstances) {
 	f := registration.Facts{Key: api.Key{Kind: api.KindWorkloadEntry, Namespace: "a", Name: "vm-1"}}
 	entry := &registration.Entry{Group: api.Key{Kind: api.KindWorkloadGroup, Namespace: "a", Name: "vm"}, Spec: &networking.WorkloadEntry{}}
 	var live Live
-	s := Situation{Self: "me", Start: second(t, "10"), Grace: 5 * time.Second, Orphan: 20 * time.Second}
+	s := circumstances{Self: "me", Start: second(t, "10"), Grace: 5 * time.Second, Orphan: 20 * time.Second}
 	for word := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(word, "=")
 		switch name {

@@ -97,8 +97,8 @@ func New(o Options) *Registrar {
 	return &Registrar{o: o, kept: loop.Keep(o.Mesh, o.Mesh.Queries().Registrations.Observe, registration.All{}), start: time.Now(), turned: make(chan struct{}, 1), due: map[api.Key]*due{}, problems: map[api.Key]api.Problem{}}
 }
 
-// SourceName is the name of the source of the problems that the registrar reports.
-const SourceName = "registration"
+// sourceName is the name of the source of the problems that the registrar reports.
+const sourceName = "registration"
 
 // Lead makes Run do the work of the leader, too, until ctx ends.
 func (r *Registrar) Lead(ctx context.Context) {
@@ -198,8 +198,8 @@ func (r *Registrar) work(ctx context.Context) {
 }
 
 // situation returns the inputs of the next step of an entry besides the facts.
-func (r *Registrar) situation(d *due) Situation {
-	s := Situation{Self: r.o.Self, Start: r.start, Grace: r.o.Grace, Orphan: r.o.Orphan, Seen: d.seen, Now: time.Now(), IsPod: r.isPod}
+func (r *Registrar) situation(d *due) circumstances {
+	s := circumstances{Self: r.o.Self, Start: r.start, Grace: r.o.Grace, Orphan: r.o.Orphan, Seen: d.seen, Now: time.Now(), IsPod: r.isPod}
 	if since := r.leading.Load(); since != 0 {
 		s.Leading = time.Unix(0, since)
 	}
@@ -209,7 +209,7 @@ func (r *Registrar) situation(d *due) Situation {
 // step takes the next step about an entry, if it is time for one.
 func (r *Registrar) step(ctx context.Context, f registration.Facts) {
 	d := r.due[f.Key]
-	seen := Decide(f, Live{Exists: f.Registered.Group != "", Registered: f.Registered}, r.situation(d))
+	seen := nextStep(f, Live{Exists: f.Registered.Group != "", Registered: f.Registered}, r.situation(d))
 	switch {
 	case seen.Action == Nothing && seen.At.IsZero():
 		delete(r.due, f.Key)
@@ -221,7 +221,7 @@ func (r *Registrar) step(ctx context.Context, f registration.Facts) {
 	}
 	var taken Step
 	err := r.o.Target.Step(ctx, f.Key, func(live Live) Step {
-		taken = Decide(f, live, r.situation(d))
+		taken = nextStep(f, live, r.situation(d))
 		return taken
 	})
 	if ctx.Err() != nil {
@@ -253,7 +253,7 @@ func (r *Registrar) report(k api.Key, p api.Problem, err error) {
 		}
 		r.problems[k] = p
 		r.o.Log.Warn("a proxy cannot be registered; it is tried again", "entry", k.Namespace+"/"+k.Name, "reason", reason)
-		b := source.Batch{Source: SourceName, Synced: true, Problems: []source.ProblemEvent{{Problem: p}}}
+		b := source.Batch{Source: sourceName, Synced: true, Problems: []source.ProblemEvent{{Problem: p}}}
 		if had {
 			b.Problems = append(b.Problems, source.ProblemEvent{Problem: was, Gone: true})
 		}
@@ -262,6 +262,6 @@ func (r *Registrar) report(k api.Key, p api.Problem, err error) {
 	}
 	if had && err == nil {
 		delete(r.problems, k)
-		r.o.Sink.Apply(source.Batch{Source: SourceName, Synced: true, Problems: []source.ProblemEvent{{Problem: was, Gone: true}}})
+		r.o.Sink.Apply(source.Batch{Source: sourceName, Synced: true, Problems: []source.ProblemEvent{{Problem: was, Gone: true}}})
 	}
 }

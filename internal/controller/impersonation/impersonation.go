@@ -32,7 +32,7 @@ type Rule struct {
 // Allow returns an error if the caller may not have the certificate of a workload.
 func (r Rule) Allow(ctx context.Context, caller identity.Caller, id identity.Identity) error {
 	if own := caller.Namespace + "/" + caller.ServiceAccount; !slices.Contains(r.Accounts, own) {
-		return fmt.Errorf("the service account %s is none of those that may have certificates of other workloads (CA_TRUSTED_NODE_ACCOUNTS)", own)
+		return fmt.Errorf("the service account %s is not allowed to have certificates of other workloads (CA_TRUSTED_NODE_ACCOUNTS)", own)
 	}
 	if caller.Pod.Name == "" {
 		return fmt.Errorf("the %s of the caller is not bound to a pod, so its node is not known; show a token that is", caller.Means)

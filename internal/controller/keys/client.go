@@ -63,7 +63,7 @@ func (o Options) client(loopback bool) *http.Client {
 }
 
 // errBlocked is why an address is not connected to.
-var errBlocked = errors.New("its address is one that the control plane does not fetch keys from (loopback, link-local and the like, and BLOCKED_CIDRS_IN_JWKS_URIS)")
+var errBlocked = errors.New("its address is one that the control plane fetches nothing from (loopback, link-local and the like, and BLOCKED_CIDRS_IN_JWKS_URIS)")
 
 // Fetch returns a key set as JSON. Errors contain nothing of the answer.
 func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
@@ -91,6 +91,11 @@ func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
 	return string(body), nil
 }
 
+// Get returns the answer of a server to a request for an address of the configuration, of limit bytes at most. Errors contain nothing of it.
+func (c *Client) Get(ctx context.Context, from string, limit int64) ([]byte, error) {
+	return c.get(ctx, c.clientFor(from), from, limit)
+}
+
 // clientFor returns the client for an address of the configuration.
 func (c *Client) clientFor(from string) *http.Client {
 	u, err := url.Parse(from)
@@ -106,7 +111,7 @@ func (c *Client) clientFor(from string) *http.Client {
 // discover asks an issuer for the address of its key set.
 func (c *Client) discover(ctx context.Context, client *http.Client, issuer string) (string, error) {
 	if !strings.HasPrefix(issuer, "https://") && !strings.HasPrefix(issuer, "http://") {
-		return "", errors.New("the issuer is no address that could tell where its keys are; set jwksUri or jwks")
+		return "", errors.New("the issuer is no address from which the place of its keys could be read; set jwksUri or jwks")
 	}
 	body, err := c.get(ctx, client, strings.TrimSuffix(issuer, "/")+discovery, maxDiscovery)
 	if err != nil {
@@ -116,7 +121,7 @@ func (c *Client) discover(ctx context.Context, client *http.Client, issuer strin
 		JWKS string `json:"jwks_uri"`
 	}
 	if err := json.Unmarshal(body, &told); err != nil || told.JWKS == "" {
-		return "", errors.New("the issuer does not tell where its keys are; set jwksUri or jwks")
+		return "", errors.New("the issuer does not publish where its keys are; set jwksUri or jwks")
 	}
 	return told.JWKS, nil
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// Name is the name of the source of key sets.
-const Name = "key sets"
+// sourceName is the name of the source of key sets.
+const sourceName = "key sets"
 
 const (
 	// period is the time between two reads of the wanted key sets.
@@ -45,8 +45,8 @@ const (
 	longestPause = time.Hour
 )
 
-// DefaultRefresh is the time between two fetches of a key set.
-const DefaultRefresh = 20 * time.Minute
+// defaultRefresh is the time between two fetches of a key set.
+const defaultRefresh = 20 * time.Minute
 
 // Fetcher fetches key sets.
 type Fetcher struct {
@@ -56,7 +56,7 @@ type Fetcher struct {
 	Sink    source.Sink
 	// Client makes the requests.
 	Client *Client
-	// Refresh is the time between two fetches of a key set; 0 for DefaultRefresh.
+	// Refresh is the time between two fetches of a key set; 0 for defaultRefresh.
 	Refresh time.Duration
 	Log     *slog.Logger
 
@@ -202,7 +202,7 @@ func (f *Fetcher) follow(wanted []state.WantedKeySet) {
 func (f *Fetcher) apply(events []source.Event) {
 	if len(events) > 0 {
 		slices.SortFunc(events, func(a, b source.Event) int { return a.Key.Compare(b.Key) })
-		f.Sink.Apply(source.Batch{Source: Name, Events: events, Synced: true})
+		f.Sink.Apply(source.Batch{Source: sourceName, Events: events, Synced: true})
 	}
 }
 
@@ -292,7 +292,7 @@ func (f *Fetcher) refresh() time.Duration {
 	if f.Refresh > 0 {
 		return f.Refresh
 	}
-	return DefaultRefresh
+	return defaultRefresh
 }
 
 // jitter shortens a time by up to a tenth, so that not all fetches come at once.

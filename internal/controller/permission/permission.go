@@ -1,7 +1,8 @@
 // Package permission finds out which service accounts may read the Secrets of the cluster that their proxies ask for, and has these
 // Secrets read, and no others.
 //
-// The pull secrets that extensions name are read, too, without a question: agents get them only to fetch the images of these extensions.
+// The pull secrets that extensions name are read, too, without a question: agents get them only to fetch the images of these extensions. So
+// are ConfigMaps that proxies ask for: of the namespace of the proxy, or named by a DestinationRule beside them.
 //
 // Rows name the Secrets that proxies ask for. Keeper asks the API server, off the commit path, whether an account may read the Secrets of
 // its namespace; the answers become rows like the objects of a source, and count for a bounded time. A Secret is read only while some proxy
@@ -73,14 +74,15 @@ type Keeper struct {
 	Want    func([]api.Key)
 	Log     *slog.Logger
 
-	asked    omap.Map[connected.Asked, omap.Unit]
-	pulls    omap.Map[api.Key, omap.Unit] // the pull secrets that extensions name
-	accounts map[connected.Account]*account
-	wanted   []api.Key
-	problems []api.Problem
-	results  chan result
-	running  int
-	places   fair.Running // the places for requests that namespaces have
+	asked demand
+	// configMaps are the ConfigMaps that proxies ask for and may have, with the namespaces of these proxies.
+	configMaps []fair.Want[api.Key]
+	accounts   map[connected.Account]*account
+	wanted     []api.Key
+	problems   []api.Problem
+	results    chan result
+	running    int
+	places     fair.Running // the places for requests that namespaces have
 }
 
 // account is the state of a service account whose proxies ask for Secrets.
@@ -94,10 +96,16 @@ type account struct {
 	next    time.Time
 }
 
-// demand are the Secrets that proxies ask for, and the pull secrets that extensions name.
+// demand are the Secrets and ConfigMaps that proxies ask for, the pull secrets that extensions name, and the ConfigMaps that DestinationRules
+// beside them name.
 type demand struct {
 	asked omap.Map[connected.Asked, omap.Unit]
 	pulls omap.Map[api.Key, omap.Unit]
+	named omap.Map[omap.Name, omap.Unit]
+}
+
+func (d demand) equal(o demand) bool {
+	return d.asked.Equal(o.asked) && d.pulls.Equal(o.pulls) && d.named.Equal(o.named)
 }
 
 // result is an answer of the API server.
@@ -117,10 +125,10 @@ func (k *Keeper) Run(ctx context.Context) {
 	for {
 		now, err := loop.Look(ctx, k.Mesh, func(v *loop.View) demand {
 			r := v.Graph.Glance()
-			return demand{v.Tables.Asking.Group(r, struct{}{}), v.Tables.Extensions.PullSecrets.Group(r, struct{}{})}
+			return demand{v.Tables.Asking.Group(r, struct{}{}), v.Tables.Extensions.PullSecrets.Group(r, struct{}{}), v.Tables.NamedConfigMaps.Group(r, struct{}{})}
 		})
-		if err == nil && !(now.asked.Equal(k.asked) && now.pulls.Equal(k.pulls)) {
-			k.asked, k.pulls = now.asked, now.pulls
+		if err == nil && !now.equal(k.asked) {
+			k.asked = now
 			k.follow()
 		}
 		k.start(ctx, &requests)
@@ -135,19 +143,32 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// follow updates the accounts and their Secrets from asked.
-func (k *Keeper) follow() {
+// sort returns the names of the Secrets that proxies ask for, by their account, and keeps the ConfigMaps. It leaves out what such a proxy does
+// not get, whatever its account may do.
+func (k *Keeper) sort() map[connected.Account][]string {
 	secrets := map[connected.Account][]string{}
-	for a := range k.asked.All() {
+	k.configMaps = nil
+	for a := range k.asked.asked.All() {
 		if resource.Type(a.Type) != resource.Secret {
 			continue
 		}
 		n, reason := secret.ParseName(a.Name)
-		if reason != "" || n.Namespace != "" && n.Namespace != a.By.Namespace {
-			continue // such a proxy gets nothing, whatever its account may do
+		own := n.Namespace == "" || n.Namespace == a.By.Namespace
+		switch {
+		case reason != "" || a.By.Namespace == "":
+		case n.ConfigMap && (own || k.asked.named.Has(omap.Name(n.Credential()))):
+			key := api.Key{Kind: kube.KindConfigMap, Namespace: n.Namespace, Name: n.Secret, Cluster: k.Cluster}
+			k.configMaps = append(k.configMaps, fair.Want[api.Key]{Namespace: a.By.Namespace, Thing: key})
+		case !n.ConfigMap && own:
+			secrets[a.By] = append(secrets[a.By], n.Secrets()...)
 		}
-		secrets[a.By] = append(secrets[a.By], n.Secrets()...)
 	}
+	return secrets
+}
+
+// follow updates the accounts and their Secrets from asked.
+func (k *Keeper) follow() {
+	secrets := k.sort()
 	var events []source.Event
 	for of := range k.accounts {
 		if secrets[of] == nil {
@@ -181,7 +202,7 @@ func (k *Keeper) apply(events []source.Event) {
 	}
 }
 
-// secrets are the Secrets that accounts ask for which may read them, and the pull secrets.
+// secrets are the Secrets that accounts ask for which may read them, the ConfigMaps, and the pull secrets.
 func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 	var wants []fair.Want[api.Key]
 	for _, of := range slices.SortedFunc(maps.Keys(k.accounts), connected.Account.Compare) {
@@ -199,7 +220,8 @@ func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 			wants = append(wants, fair.Want[api.Key]{Namespace: of.Namespace, Thing: key})
 		}
 	}
-	for key := range k.pulls.All() {
+	wants = append(wants, k.configMaps...)
+	for key := range k.asked.pulls.All() {
 		key.Kind, key.Cluster = kube.KindSecret, k.Cluster
 		wants = append(wants, fair.Want[api.Key]{Namespace: key.Namespace, Thing: key})
 	}
@@ -216,7 +238,7 @@ func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 		}
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(lost)) {
-		problems = append(problems, excess("proxies ask for more than %d Secrets; %d of those that the proxies of namespace %s ask for are not read, because it has its share: name fewer Secrets there",
+		problems = append(problems, excess("proxies ask for more than %d Secrets and ConfigMaps; %d that the proxies of namespace %s ask for are not read, because it has its share: name fewer of them there",
 			maxSecrets, lost[namespace], namespace))
 	}
 	return slices.SortedFunc(maps.Keys(granted), api.Key.Compare), problems
@@ -259,7 +281,7 @@ func (k *Keeper) finish(r result, now time.Time) {
 	k.places.End(r.of.Namespace)
 	a := k.accounts[r.of]
 	if a == nil {
-		return // nobody asks any more
+		return // no proxy asks any more
 	}
 	a.asking = false
 	is := state.Permission{Allowed: r.allowed}

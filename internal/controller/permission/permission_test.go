@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -37,7 +38,8 @@ func newFixture() *fixture {
 	f.Want = func(keys []api.Key) {
 		f.read = nil
 		for _, k := range keys {
-			f.read = append(f.read, k.Namespace+"/"+k.Name)
+			of := map[string]string{kube.KindSecret: "", kube.KindConfigMap: "ConfigMap "}[k.Kind]
+			f.read = append(f.read, of+k.Namespace+"/"+k.Name)
 		}
 	}
 	return f
@@ -45,11 +47,11 @@ func newFixture() *fixture {
 
 // ask makes accounts ask for secrets: "NAMESPACE/ACCOUNT NAME".
 func (f *fixture) ask(lines ...string) {
-	f.asked = omap.Map[connected.Asked, omap.Unit]{}
+	f.asked.asked = omap.Map[connected.Asked, omap.Unit]{}
 	for _, line := range lines {
 		who, name, _ := strings.Cut(line, " ")
 		namespace, account, _ := strings.Cut(who, "/")
-		f.asked = omap.With(f.asked, omap.Put(connected.Asked{
+		f.asked.asked = omap.With(f.asked.asked, omap.Put(connected.Asked{
 			ResourceKey: connected.ResourceKey{Type: uint8(resource.Secret), Name: name}, By: connected.Account{Namespace: namespace, Name: account},
 		}, omap.Unit{}))
 	}
@@ -96,15 +98,38 @@ func TestOnlyWhatMayBeRead(t *testing.T) {
 // TestPullSecrets checks that the pull secrets of extensions are read although no account asks for them, and no longer than an extension names them.
 func TestPullSecrets(t *testing.T) {
 	f := newFixture()
-	f.pulls = omap.With(f.pulls, omap.Put(api.Key{Namespace: "shop", Name: "credentials"}, omap.Unit{}))
+	f.asked.pulls = omap.With(f.asked.pulls, omap.Put(api.Key{Namespace: "shop", Name: "credentials"}, omap.Unit{}))
 	f.follow()
 	if want := []string{"shop/credentials"}; !slices.Equal(f.read, want) {
 		t.Errorf("read: %q, want %q", f.read, want)
 	}
-	f.pulls = omap.Map[api.Key, omap.Unit]{}
+	f.asked.pulls = omap.Map[api.Key, omap.Unit]{}
 	f.follow()
 	if len(f.read) > 0 {
 		t.Errorf("no extension names a Secret any more; read: %q", f.read)
+	}
+}
+
+// TestConfigMaps checks that ConfigMaps are read without a question about the account: of the namespace of the proxy, and of others while a
+// DestinationRule beside the ConfigMap names it. A proxy without identity has none read, and a name of a certificate with its key means none.
+func TestConfigMaps(t *testing.T) {
+	f := newFixture()
+	lines := []string{
+		"shop/web configmap://shop/roots-cacert", "shop/db configmap://shop/roots-cacert", "shop/web configmap://shop/pair", "shop/web configmap://roots-cacert",
+		"edge/gateway configmap://depot/roots-cacert", "edge/gateway configmap://depot/other-cacert", "/ configmap://depot/nobody-cacert",
+	}
+	f.ask(lines...)
+	if want := []string{"ConfigMap shop/roots"}; !slices.Equal(f.read, want) {
+		t.Errorf("read: %q, want %q", f.read, want)
+	}
+	f.asked.named = omap.With(f.asked.named, omap.Put(omap.Name("configmap://depot/roots"), omap.Unit{}))
+	f.ask(lines...)
+	if want := []string{"ConfigMap depot/roots", "ConfigMap shop/roots"}; !slices.Equal(f.read, want) {
+		t.Errorf("a rule names one; read: %q, want %q", f.read, want)
+	}
+	f.ask()
+	if len(f.read) > 0 || len(f.accounts) > 0 {
+		t.Errorf("nobody asks any more; read: %q", f.read)
 	}
 }
 

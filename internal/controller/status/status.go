@@ -41,15 +41,15 @@ type Message struct {
 const (
 	// Accepted is true if the present version of the object is in force, and false if it is refused.
 	Accepted = "Accepted"
-	// Effective is true if everything in the object has an effect, and false if another object goes before it (reason Conflict), or a part of
+	// effective is true if everything in the object has an effect, and false if another object goes before it (reason Conflict), or a part of
 	// it is ignored.
-	Effective = "Effective"
+	effective = "Effective"
 	// Live is true if every connected proxy that needs the object has acknowledged its present version.
 	Live = "Live"
 )
 
 // Types are the types of the conditions that the control plane writes.
-func Types() []string { return []string{Accepted, Effective, Live} }
+func Types() []string { return []string{Accepted, effective, Live} }
 
 const (
 	// maxMessages is the largest number of problems that a status lists.
@@ -58,8 +58,8 @@ const (
 	maxNamed = 5
 )
 
-// Of returns the status of an object with its problems, as far as it has come.
-func Of(problems []api.Problem, now live.Status) Status {
+// statusOf returns the status of an object with its problems, as far as it has come.
+func statusOf(problems []api.Problem, now live.Status) Status {
 	var s Status
 	var refused, ignored []string
 	trouble := "HasProblems"
@@ -81,7 +81,7 @@ func Of(problems []api.Problem, now live.Status) Status {
 	}
 	s.Conditions = []Condition{
 		condition(Accepted, refused, "Accepted", "the control plane uses this version", "Refused", "the last good version stays in force, if there is one: "),
-		condition(Effective, ignored, "NothingIgnored", "everything in it has an effect", trouble, ""),
+		condition(effective, ignored, "NothingIgnored", "everything in it has an effect", trouble, ""),
 		liveness(now),
 	}
 	if len(refused) > 0 {

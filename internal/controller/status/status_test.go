@@ -76,7 +76,7 @@ Effective=true NothingIgnored: everything in it has an effect
 Live=false Rejected: acknowledged by 1 of 2 proxies that need it; not by a.x (rejects it: bad regex)
 `},
 	} {
-		if got := "\n" + Of(c.problems, c.now).String(); got != c.want {
+		if got := "\n" + statusOf(c.problems, c.now).String(); got != c.want {
 			t.Errorf("%s:%swant%s", c.name, got, c.want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestManyProblems(t *testing.T) {
 	for i := range maxMessages + 5 {
 		all = append(all, api.Problem{Severity: api.Warning, Field: fmt.Sprintf("spec.http[%d]", i), Reason: "is never reached"})
 	}
-	got := Of(all, live.Status{})
+	got := statusOf(all, live.Status{})
 	if len(got.Messages) != maxMessages || !strings.HasSuffix(got.Conditions[1].Message, "; and 5 more") {
 		t.Errorf("%d messages, %q", len(got.Messages), got.Conditions[1].Message)
 	}

@@ -190,7 +190,7 @@ func (w *Writer) write(ctx context.Context, f facts) {
 		d.next = now
 		return
 	}
-	err := w.o.Target.Write(ctx, f.key, f.generation, Of(f.problems, f.live))
+	err := w.o.Target.Write(ctx, f.key, f.generation, statusOf(f.problems, f.live))
 	switch {
 	case ctx.Err() != nil:
 	case err == nil && f.settled:

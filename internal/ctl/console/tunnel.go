@@ -108,7 +108,7 @@ func forward(ctx context.Context, kubeconfig, in, revision string) (local, pod s
 	context.AfterFunc(ctx, end)
 	pod = namespace + "/" + name
 	if len(list) > 1 {
-		pod += fmt.Sprintf(", one of %d replicas, each of which knows its own proxies (--address names another)", len(list))
+		pod += fmt.Sprintf(", one of %d replicas, and each knows its own proxies only (--address names another)", len(list))
 	}
 	return local, pod, nil
 }

@@ -31,7 +31,7 @@ import (
 )
 
 const remoteSecretHelp = `create-remote-secret prints a Secret for the cluster of the control plane, which then reads the services of another cluster, too. --kubeconfig and
---context name that other cluster. The Secret has a kubeconfig with a token of a service account there. Whoever has the Secret can read that cluster as this account.
+--context name that other cluster. The Secret has a kubeconfig with a token of a service account there. All who can read the Secret can read that cluster as this account.
 
 The token is valid until the Secret with it in the other cluster is removed, which the command creates if there is none. With --token-duration, the token
 expires: print and apply the Secret again before.
@@ -63,7 +63,7 @@ func SecretCommand() *cobra.Command {
 	f.StringVar(&s.context, "context", "", "context of the kubeconfig (default its current one)")
 	f.StringVarP(&s.namespace, "namespace", "n", "istio-system", "namespace of the service account, and of the Secret")
 	f.StringVar(&s.name, "name", "", "ID of the other cluster (its --clusterID)")
-	f.StringVar(&s.server, "server", "", "URL at which the control plane reaches the API server of the other cluster (default that of the kubeconfig)")
+	f.StringVar(&s.server, "server", "", "URL at which the control plane reaches the API server of the other cluster (default: the server of the kubeconfig)")
 	f.StringVar(&s.account, "service-account", "istio-reader-service-account", "service account of the other cluster, in the namespace --namespace")
 	f.DurationVar(&s.valid, "token-duration", 0, "how long the token is valid (default until its Secret is removed)")
 	f.BoolVar(&s.printAccount, "print-account", false, "print the service account with its permissions, for the other cluster")
@@ -179,7 +179,7 @@ func writeSecret(name, namespace, server string, token, roots []byte) ([]byte, e
 func ClustersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "remote-clusters", Short: "Show the remote clusters of a control plane",
-		Long: `remote-clusters shows the clusters whose services the control plane reads besides those of its own, as Secrets with the label istio/multiCluster=true describe them.
+		Long: `remote-clusters shows the clusters whose services the control plane reads besides its own cluster, as Secrets with the label istio/multiCluster=true describe them.
 
 The states are: syncing, the cluster has not been listed yet; synced, its services are in force; stale, it cannot be read now and its last services
 stay; refused, its kubeconfig cannot be used.

@@ -258,7 +258,7 @@ func (p *place) complete(cmd *cobra.Command, args []string, _ string) ([]string,
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), console.Completing)
 	defer cancel()
-	list, _ := tags.List(ctx, cluster) //nolint:errcheck // a shell cannot show an error
+	list, _ := tags.List(ctx, cluster) // a shell cannot show an error
 	var names []string
 	for _, one := range list {
 		names = append(names, one.Name)

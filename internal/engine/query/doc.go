@@ -11,8 +11,8 @@
 //
 // Each, GroupBy and DefineLayers define lists. A collection has one cell per element and keeps the outputs of all elements in
 // one ordered map, so a change of one element costs one element. Layers are read key by key. A plain query over thousands of
-// keys would run in full at every change; a cell that reads more than ReadLimit things is therefore reported as a Fault, and one that
-// reads more than FailLimit things ends there as if it had panicked.
+// keys would run in full at every change; a cell that reads more than readLimit things is therefore reported as a Fault, and one that
+// reads more than failLimit things ends there as if it had panicked.
 //
 // A cell exists while a root observes it, directly or through other cells; it is freed some time after its last reader is
 // gone. Commit recomputes everything that complete roots need before it returns (laneUpdate). The first computation of a new

@@ -25,8 +25,8 @@ type FaultKind uint8
 const (
 	// Panicked: the last run of the cell panicked.
 	Panicked FaultKind = iota + 1
-	// Overread: the cell reads more than ReadLimit things, so it runs too often. Its result is right. A cell that reads more than
-	// FailLimit things has Panicked.
+	// Overread: the cell reads more than readLimit things, so it runs too often. Its result is right. A cell that reads more than
+	// failLimit things has Panicked.
 	Overread
 	// SameKey: several elements of the collection have the same key. They count as one element.
 	SameKey
@@ -80,7 +80,7 @@ type defect struct {
 
 // recordFault records or clears the fault of a cell that has run.
 func (g *Graph) recordFault(id store.ID, n *node, v defect) {
-	if v.kind == 0 && len(n.reads) > ReadLimit {
+	if v.kind == 0 && len(n.reads) > readLimit {
 		v = defect{Overread, fmt.Sprintf("it reads %d things and should be a collection", len(n.reads)), true}
 	}
 	if v.kind == 0 {

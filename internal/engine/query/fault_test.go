@@ -146,11 +146,11 @@ func TestReadLimit(t *testing.T) {
 	})
 	got := 0
 	greedy.Observe("k", func(n int, _ bool) { got = n })
-	for _, reads := range []int{ReadLimit - 1, ReadLimit, ReadLimit - 1} {
+	for _, reads := range []int{readLimit - 1, readLimit, readLimit - 1} {
 		g.Commit(func(tx *store.Txn) { rows.Set(tx, "limit", fmt.Sprint(reads)) })
 		for g.Slice(5) {
 		}
-		if f := g.Faults(); got != reads || len(f) > 0 != (reads == ReadLimit) || len(f) == 1 && (f[0].Kind != Overread || f[0].Query != "greedy") {
+		if f := g.Faults(); got != reads || len(f) > 0 != (reads == readLimit) || len(f) == 1 && (f[0].Kind != Overread || f[0].Query != "greedy") {
 			t.Errorf("a cell with %d reads yields %d; faults %+v", reads+1, got, f)
 		}
 	}
@@ -178,13 +178,13 @@ func TestFailLimit(t *testing.T) {
 	kept.Observe("k", func(v string, _ bool) { got = v })
 	denied.Observe("k", func(v string, _ bool) { guarded = v })
 	for _, step := range []struct{ reads, kept, denied string }{
-		{"10", "10", "10"}, {fmt.Sprint(FailLimit), "10", "deny"}, {fmt.Sprint(100 * FailLimit), "10", "deny"}, {fmt.Sprint(FailLimit - 1), fmt.Sprint(FailLimit - 1), fmt.Sprint(FailLimit - 1)},
+		{"10", "10", "10"}, {fmt.Sprint(failLimit), "10", "deny"}, {fmt.Sprint(100 * failLimit), "10", "deny"}, {fmt.Sprint(failLimit - 1), fmt.Sprint(failLimit - 1), fmt.Sprint(failLimit - 1)},
 		{"20", "20", "20"},
 	} {
 		g.Commit(func(tx *store.Txn) { rows.Set(tx, "k", step.reads) })
 		for g.Slice(5) {
 		}
-		if got != step.kept || guarded != step.denied || ended > FailLimit {
+		if got != step.kept || guarded != step.denied || ended > failLimit {
 			t.Errorf("with %s reads the cell has %s and the guard %s after %d reads, want %s and %s", step.reads, got, guarded, ended, step.kept, step.denied)
 		}
 		failed := slices.ContainsFunc(g.Faults(), func(f Fault) bool { return f.Kind == Panicked && strings.Contains(f.Reason, "things") })

@@ -6,12 +6,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
-// ReadLimit is the largest number of different things that one cell should read. A cell that reads more should be a collection.
-const ReadLimit = 200
+// readLimit is the largest number of different things that one cell should read. A cell that reads more should be a collection.
+const readLimit = 200
 
-// FailLimit is the largest number of different things that one cell may read. Its run ends there and counts as failed, as if it had
+// failLimit is the largest number of different things that one cell may read. Its run ends there and counts as failed, as if it had
 // panicked: the cost of a cell is bounded, whatever users write.
-const FailLimit = 10 * ReadLimit
+const failLimit = 10 * readLimit
 
 // sweepBudget is the largest number of unused cells that one Commit or Slice frees, which takes about a millisecond.
 const sweepBudget = 2000
@@ -167,7 +167,7 @@ func (g *Graph) finish() {
 func (g *Graph) touchLeaf(id store.ID) {
 	users := g.users(id)
 	if users == nil || users.none() {
-		g.db.Release(id) // a deleted row that nobody reads
+		g.db.Release(id) // a deleted row without readers
 		return
 	}
 	for u := range users.all() {

@@ -47,10 +47,26 @@ type grouping[G omap.Key[G], M omap.Key[M]] struct {
 // output contributes; several outputs may contribute the same pair.
 func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, c Collection[C, V],
 	entries func(v V, add func(G, M))) Groups[C, G, M] {
-	x := &groups[C, G, M]{g: g, name: name}
+	return group(g, name, &grouped[C, V, G, M]{c: c, entries: entries})
+}
+
+// GroupSets is GroupBy for outputs that are large sets: each member of set(v) is a group, in which the output has the member of(v). A change of an
+// output costs what differs between its sets. of may depend on the name of the output only.
+func GroupSets[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, c Collection[C, V],
+	set func(v V) omap.Map[G, omap.Unit], of func(v V) M) Groups[C, G, M] {
+	entries := func(v V, add func(G, M)) {
+		for in := range set(v).All() {
+			add(in, of(v))
+		}
+	}
+	return group(g, name, &grouped[C, V, G, M]{c: c, entries: entries, set: set, of: of})
+}
+
+func group[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, s *grouped[C, V, G, M]) Groups[C, G, M] {
+	s.held, s.building = make(map[uint32]omap.Map[omap.Name, V]), make(map[uint32]*firstBuild[V])
+	x := &groups[C, G, M]{g: g, name: name, source: s}
 	x.cells.g = g
 	x.space = g.add(x)
-	x.source = &grouped[C, V, G, M]{c: c, entries: entries, held: make(map[uint32]omap.Map[omap.Name, V]), building: make(map[uint32]*firstBuild[V])}
 	x.group = define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
 	x.keys = define(g, name+".keys", omap.Map[G, omap.Unit].Equal, x.readKeys)
 	return x
@@ -60,6 +76,8 @@ func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, nam
 type grouped[C comparable, V Output, G omap.Key[G], M omap.Key[M]] struct {
 	c        Collection[C, V]
 	entries  func(v V, add func(G, M))
+	set      func(v V) omap.Map[G, omap.Unit] // the groups of an output, and its member in them; nil unless outputs are sets
+	of       func(v V) M
 	held     map[uint32]omap.Map[omap.Name, V] // what each grouping has counted, by slot
 	building map[uint32]*firstBuild[V]         // first builds that are not complete, by slot
 }
@@ -94,6 +112,10 @@ func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (cou
 		delete(s.building, slot)
 	}
 	for ch := range omap.Diff(held, now) {
+		if s.set != nil && ch.HadOld && ch.HasNew {
+			s.compare(counts, ch.Old, ch.New)
+			continue
+		}
 		if ch.HadOld {
 			s.count(counts, ch.Old, -1)
 		}
@@ -107,6 +129,17 @@ func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (cou
 
 func (s *grouped[C, V, G, M]) count(counts *omap.Tally[G, M], v V, by int) {
 	s.entries(v, func(in G, m M) { counts.Add(in, m, by) })
+}
+
+// compare counts what differs between two sets.
+func (s *grouped[C, V, G, M]) compare(counts *omap.Tally[G, M], was, is V) {
+	for ch := range omap.Diff(s.set(was), s.set(is)) {
+		if ch.HasNew {
+			counts.Add(ch.Key, s.of(is), +1)
+		} else {
+			counts.Add(ch.Key, s.of(was), -1)
+		}
+	}
 }
 
 func (s *grouped[C, V, G, M]) forget(slot uint32) {

@@ -169,7 +169,7 @@ func TestRules(t *testing.T) {
 	lower := Define(g, "lower", same[string], func(r *Reader, k string) (string, bool) { return upper.Get(r, k) })
 	upper = Define(g, "upper", same[string], func(r *Reader, k string) (string, bool) { return lower.Get(r, k) })
 	greedy := Define(g, "greedy", same[string], func(r *Reader, k string) (string, bool) {
-		for i := range ReadLimit + 1 {
+		for i := range readLimit + 1 {
 			rows.Get(r, fmt.Sprint(i))
 		}
 		return "", true

@@ -54,7 +54,7 @@ func (r *Reader) Read(id store.ID) {
 		return
 	}
 	r.reads = append(r.reads, id)
-	if n := len(r.reads) - r.base; n > FailLimit || n > ReadLimit && r.g.options.Strict {
+	if n := len(r.reads) - r.base; n > failLimit || n > readLimit && r.g.options.Strict {
 		panic(ruleError(fmt.Sprintf("%s reads more than %d things: use Each or GroupBy", r.g.spaces[r.rank].label(), n-1)))
 	}
 }

@@ -53,7 +53,7 @@ func (e *evaluation) unsure(why string) truth {
 
 // because returns why the results of matchers were unknown since it was called last.
 func (e *evaluation) because() string {
-	why := "it cannot be told"
+	why := "the answer is unknown"
 	if len(e.why) > 0 {
 		why = e.why[0]
 	}

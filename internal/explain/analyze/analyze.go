@@ -4,7 +4,7 @@
 // duplicate objects, then relations between objects. The same queries as in a running control plane find the latter, on a graph that
 // exists for the analysis only.
 //
-// Goroutines: none. The package opens no files.
+// Goroutines: none. The package opens no files itself.
 package analyze
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/entrance"
+	"github.com/pilotmesh/pilot/internal/explain/ingresses"
 	"github.com/pilotmesh/pilot/internal/explain/patched"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -43,6 +44,9 @@ const sliceCells = 10_000
 type Analysis struct {
 	// Files is the number of files, and Objects the number of valid objects.
 	Files, Objects int
+
+	// Read reads a file of this machine that the configuration names; nil if none may be read.
+	Read func(name string) ([]byte, error)
 
 	// Unread counts the objects of kinds that are not read, by kind.
 	Unread object.Unread
@@ -207,7 +211,7 @@ func Fold(list []api.Problem) (folded []api.Problem) {
 	return folded
 }
 
-// Mesh adds and checks a mesh configuration file. If there are several, the last valid one is used.
+// Mesh adds and checks a mesh configuration file. If there are several, the last good one is used.
 func (a *Analysis) Mesh(name string, data []byte) {
 	a.Files++
 	m, problems := api.DecodeMesh(name, data)
@@ -271,7 +275,7 @@ func (a *Analysis) AllProblems(domain string) []api.Problem {
 	for _, p := range m.Problems.All() {
 		late[p.Object] = append(late[p.Object], p)
 	}
-	all := slices.Concat(a.Problems(), a.duplicates(), a.missingSecrets())
+	all := slices.Concat(a.Problems(), a.duplicates(), a.missingSecrets(), a.revocationLists())
 	for k, problems := range late {
 		if u, ok := a.usable[k]; ok {
 			u.document.Locate(problems)
@@ -294,10 +298,10 @@ func (a *Analysis) Access(domain string, d why.Described) (*why.Access, error) {
 }
 
 // Ingresses returns what gateways serve for a host, or for all hosts if it is empty.
-func (a *Analysis) Ingresses(domain, host string) *why.Ingresses {
+func (a *Analysis) Ingresses(domain, host string) *ingresses.Answer {
 	m, done := a.evaluate(domain)
 	defer done()
-	answer := m.AskIngress(host)
+	answer := ingresses.Ask(m, host)
 	answer.Complete()
 	return answer
 }

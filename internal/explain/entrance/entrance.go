@@ -190,7 +190,7 @@ func (m Mesh) fronts() (list []front) {
 		if !ok || p == nil {
 			continue
 		}
-		k := gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}
+		k := gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.RulesOf(c)}
 		n, known := at[k]
 		if !known {
 			n = len(list)

@@ -1,11 +1,8 @@
 package entrance_test
 
 import (
-	"bytes"
 	"flag"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,67 +20,46 @@ var update = flag.Bool("update", false, "rewrite the answers in testdata")
 // TestConversations plays the files of testdata. "mesh.yaml" are objects that are applied, "proxy" connects a gateway (a node id, then metadata
 // as JSON). "ask" is a request, and "answer" the expected text about it; "gateways" and "hosts" are the expected lists.
 func TestConversations(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no conversations", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { play(t, file) })
-	}
+	meshtest.PlayFiles(t, *update, func(t *testing.T, _ []txtar.File) func(name, text string) (string, bool) {
+		w := meshtest.New(t)
+		var asked string
+		return func(name, text string) (string, bool) {
+			text = strings.TrimSpace(text)
+			m := entrance.Mesh{Mesh: why.Mesh{Tables: w.Tables, Graph: w.Graph, Queries: w.Queries}, Now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
+			switch name {
+			case "mesh.yaml":
+				w.Apply(text)
+			case "proxy":
+				id, metadata, _ := strings.Cut(text, "\n")
+				w.Queries.Class.Observe(id, func(proxy.Class, bool) {})
+				w.Connect(meshtest.Node(t, id, metadata))
+			case "ask":
+				asked = text
+			case "answer":
+				q, err := entrance.Parse(asked)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return printed(t, m.Ask(q).Write), true
+			case "gateways":
+				return printed(t, m.List().WriteGateways), true
+			case "hosts":
+				return printed(t, m.List().WriteHosts), true
+			default:
+				t.Fatalf("unknown section %q", name)
+			}
+			return "", false
+		}
+	})
 }
 
-func play(t *testing.T, file string) {
-	archive, err := txtar.ParseFile(file)
-	if err != nil {
+// printed returns the text that a function writes.
+func printed(t *testing.T, write func(io.Writer) error) string {
+	var b strings.Builder
+	if err := write(&b); err != nil {
 		t.Fatal(err)
 	}
-	w := meshtest.New(t)
-	var asked string
-	for i := range archive.Files {
-		f := &archive.Files[i]
-		content := strings.TrimSpace(string(f.Data))
-		m := entrance.Mesh{Mesh: why.Mesh{Tables: w.Tables, Graph: w.Graph, Queries: w.Queries}, Now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
-		var print func(io.Writer) error
-		switch f.Name {
-		case "mesh.yaml":
-			w.Apply(content)
-		case "proxy":
-			id, metadata, _ := strings.Cut(content, "\n")
-			w.Queries.Class.Observe(id, func(proxy.Class, bool) {})
-			w.Connect(meshtest.Node(t, id, metadata))
-		case "ask":
-			asked = content
-		case "answer":
-			q, err := entrance.Parse(asked)
-			if err != nil {
-				t.Fatal(err)
-			}
-			print = m.Ask(q).Write
-		case "gateways":
-			print = m.List().WriteGateways
-		case "hosts":
-			print = m.List().WriteHosts
-		default:
-			t.Fatalf("%s: unknown section %q", file, f.Name)
-		}
-		if print == nil {
-			continue
-		}
-		var b bytes.Buffer
-		if err := print(&b); err != nil {
-			t.Fatal(err)
-		}
-		if *update {
-			f.Data = b.Bytes()
-		} else if !bytes.Equal(f.Data, b.Bytes()) {
-			t.Errorf("%s: %s %s; run with -update if that is meant:\n%s", file, f.Name, asked, b.Bytes())
-		}
-	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return b.String()
 }
 
 // TestParse: a host may have a scheme, a port, a path and a query, and anything else is refused.

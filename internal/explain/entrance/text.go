@@ -4,44 +4,17 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/explain/page"
 )
 
-// page is text that is being written. After the first error nothing more is written.
-type page struct {
-	tabs *tabwriter.Writer
-	err  error
-}
-
-func newPage(w io.Writer) *page { return &page{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
-
-// line writes cells in columns, without those at the end that are empty.
-func (p *page) line(cells ...string) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.tabs, strings.TrimRight(strings.Join(cells, "\t"), "\t "))
-	}
-}
-
-// heading begins a section with its own columns.
-func (p *page) heading(title string) {
-	if p.err == nil {
-		p.err = p.tabs.Flush()
-	}
-	p.line("")
-	p.line(title)
-}
-
-func (p *page) done() error {
-	if p.err != nil {
-		return p.err
-	}
-	return p.tabs.Flush()
-}
+// text is an answer that is being written.
+type text struct{ *page.Page }
 
 // Write writes the answer as text.
 func (a *Answer) Write(w io.Writer) error {
-	p := newPage(w)
+	p := text{page.New(w)}
 	verdict := "nobody answers"
 	if a.Served {
 		verdict = "served"
@@ -50,20 +23,20 @@ func (a *Answer) Write(w io.Writer) error {
 	if a.Port != 0 {
 		asked += fmt.Sprintf(":%d", a.Port)
 	}
-	p.line(fmt.Sprintf("gateway %s: %s (revision %d)", asked+a.Path, verdict, a.Revision))
+	p.Cells(fmt.Sprintf("gateway %s: %s (revision %d)", asked+a.Path, verdict, a.Revision))
 	for _, f := range a.Fronts {
-		p.heading(title(f.Namespace, f.Selector, f.Proxies))
+		p.Heading(title(f.Namespace, f.Selector, f.Proxies))
 		for _, s := range f.Servers {
 			p.server(s)
 		}
 	}
 	if len(a.Reasons) > 0 {
-		p.heading(map[bool]string{true: "note", false: "why not"}[a.Served])
+		p.Heading(map[bool]string{true: "note", false: "why not"}[a.Served])
 		for _, r := range a.Reasons {
-			p.line("  " + r)
+			p.Cells("  " + r)
 		}
 	}
-	return p.done()
+	return p.Done()
 }
 
 // title names a set of gateways.
@@ -82,28 +55,28 @@ func title(namespace, selector string, proxies []string) string {
 	return "gateways of namespace " + namespace + ": " + text
 }
 
-func (p *page) server(s Server) {
+func (p text) server(s Server) {
 	port := fmt.Sprintf("  port %d", s.Port)
 	if s.Listens != s.Port {
 		port += fmt.Sprintf(" (listens at %d)", s.Listens)
 	}
-	p.line(port+" "+s.Protocol, "host "+s.Host, s.Object.Key().String(), s.Object.Position(), s.Field)
+	p.Cells(port+" "+s.Protocol, "host "+s.Host, s.Object.Key().String(), s.Object.Position(), s.Field)
 	for _, c := range s.Certificates {
-		p.line("    " + c.text())
+		p.Cells("    " + c.text())
 	}
 	if s.Redirects {
-		p.line("    requests are redirected to HTTPS")
+		p.Cells("    requests are redirected to HTTPS")
 	}
 	if s.Trouble != "" {
-		p.line("    " + s.Trouble)
+		p.Cells("    " + s.Trouble)
 	}
 	for _, r := range s.Routes {
-		p.line("    "+r.Match, r.Object.Key().String(), r.Object.Position(), r.Field)
+		p.Cells("    "+r.Match, r.Object.Key().String(), r.Object.Position(), r.Field)
 		if r.Response != "" {
-			p.line("      the gateway responds with " + r.Response)
+			p.Cells("      the gateway responds with " + r.Response)
 		}
 		for _, d := range r.Destinations {
-			p.line("      " + d.text())
+			p.Cells("      " + d.text())
 		}
 	}
 }
@@ -143,28 +116,28 @@ func (d Destination) text() string {
 
 // WriteGateways writes the gateways as text.
 func (l *List) WriteGateways(w io.Writer) error {
-	p := newPage(w)
-	p.line("GATEWAYS", "CONNECTED", "PORT", "LISTENS", "PROTOCOL", "SERVERS")
+	p := text{page.New(w)}
+	p.Cells("GATEWAYS", "CONNECTED", "PORT", "LISTENS", "PROTOCOL", "SERVERS")
 	for _, g := range l.Gateways {
 		name := title(g.Namespace, g.Selector, g.Proxies)
 		if len(g.Sockets) == 0 {
-			p.line(name, fmt.Sprint(len(g.Proxies)))
+			p.Cells(name, fmt.Sprint(len(g.Proxies)))
 		}
 		for _, s := range g.Sockets {
 			at := fmt.Sprint(s.Listens)
 			if s.Bind != "" {
 				at = s.Bind + " " + at
 			}
-			p.line(name, fmt.Sprint(len(g.Proxies)), fmt.Sprint(s.Port), at, s.Protocol, fmt.Sprint(s.Servers))
+			p.Cells(name, fmt.Sprint(len(g.Proxies)), fmt.Sprint(s.Port), at, s.Protocol, fmt.Sprint(s.Servers))
 		}
 	}
-	return p.done()
+	return p.Done()
 }
 
 // WriteHosts writes the claims on hosts as text.
 func (l *List) WriteHosts(w io.Writer) error {
-	p := newPage(w)
-	p.line("HOST", "PORT", "PROTOCOL", "OBJECT", "SECRET", "STATE")
+	p := text{page.New(w)}
+	p.Cells("HOST", "PORT", "PROTOCOL", "OBJECT", "SECRET", "STATE")
 	for _, c := range l.Hosts {
 		state, secret := "used", c.Secret
 		if c.Unused != "" {
@@ -173,10 +146,10 @@ func (l *List) WriteHosts(w io.Writer) error {
 		if secret == "" {
 			secret = "-"
 		}
-		p.line(c.Host, fmt.Sprint(c.Port), c.Protocol, c.Object.Key().String(), secret, state)
+		p.Cells(c.Host, fmt.Sprint(c.Port), c.Protocol, c.Object.Key().String(), secret, state)
 	}
 	if l.More > 0 {
-		p.line(fmt.Sprintf("and %d more", l.More))
+		p.Cells(fmt.Sprintf("and %d more", l.More))
 	}
-	return p.done()
+	return p.Done()
 }

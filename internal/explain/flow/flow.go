@@ -10,6 +10,7 @@ package flow
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -64,6 +65,8 @@ type Sample struct {
 	at time.Time
 	// series are the counters by their labels, so that one that went back is seen.
 	series map[string]series
+	// dropped are the values that Envoys did not record, by agent.
+	dropped map[string]float64
 }
 
 type series struct {
@@ -81,16 +84,22 @@ const (
 	openedTotal   = "istio_tcp_connections_opened_total"
 	sentTotal     = "istio_tcp_sent_bytes_total"
 	receivedTotal = "istio_tcp_received_bytes_total"
+	// droppedTotal counts the values of others that an Envoy did not record, because it had as many series as it keeps.
+	droppedTotal = "pilot_agent_metrics_dropped_total"
 )
 
 func names() []string {
-	return []string{requestsTotal, duration, openedTotal, sentTotal, receivedTotal}
+	return []string{requestsTotal, duration, openedTotal, sentTotal, receivedTotal, droppedTotal}
 }
 
 // add adds the metrics of one source. Series of other metrics, and reports of servers whose client reports too, are left out.
 func (s *Sample) add(from string, list model.Vector) {
 	for _, one := range list {
 		name := string(one.Metric[model.MetricNameLabel])
+		if name == droppedTotal {
+			s.drop(cmp.Or(from, string(one.Metric[model.InstanceLabel]), "unknown"), float64(one.Value))
+			continue
+		}
 		if !slices.Contains(names(), name) || !counted(one.Metric) {
 			continue
 		}
@@ -104,6 +113,33 @@ func (s *Sample) add(from string, list model.Vector) {
 		}
 		s.series[from+" "+one.Metric.String()] = row
 	}
+}
+
+func (s *Sample) drop(agent string, n float64) {
+	if s.dropped == nil {
+		s.dropped = map[string]float64{}
+	}
+	s.dropped[agent] += n
+}
+
+// Dropped are the values of metrics that the Envoy of an agent did not record.
+type Dropped struct {
+	Agent  string  `json:"agent"`
+	Values float64 `json:"values"`
+}
+
+// droppedSince are the values that Envoys did not record between two samples, by agent.
+func (s *Sample) droppedSince(before *Sample) (list []Dropped) {
+	for _, agent := range slices.Sorted(maps.Keys(s.dropped)) {
+		n := s.dropped[agent]
+		if was := before.dropped[agent]; was <= n {
+			n -= was
+		}
+		if n > 0 {
+			list = append(list, Dropped{agent, n})
+		}
+	}
+	return list
 }
 
 // counted reports whether a series is the one report of its requests.
@@ -180,13 +216,15 @@ type Answer struct {
 	// Workloads are the servers, by namespace and name; Edges are by client, then by server.
 	Workloads []WorkloadFlow `json:"workloads"`
 	Edges     []EdgeFlow     `json:"edges"`
+	// Dropped are the agents whose Envoys did not record all values: the figures are too low.
+	Dropped []Dropped `json:"dropped,omitempty"`
 	// Missing says which pages did not answer, and why.
 	Missing []string `json:"missing,omitempty"`
 }
 
 // Between returns the traffic between two samples. Edges without traffic are left out.
 func Between(before, after *Sample) Answer {
-	a := Answer{Version: Version, Seconds: after.at.Sub(before.at).Seconds()}
+	a := Answer{Version: Version, Seconds: after.at.Sub(before.at).Seconds(), Dropped: after.droppedSince(before)}
 	edges, servers := map[Edge]*counts{}, map[Workload]*counts{}
 	for labels, now := range after.series {
 		grown := now.value

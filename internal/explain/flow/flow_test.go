@@ -2,10 +2,12 @@ package flow
 
 import (
 	"flag"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +50,7 @@ istio_tcp_received_bytes_total{reporter="source",source_workload="ratings",sourc
 
 func sample(t *testing.T, at int, text string) *Sample {
 	t.Helper()
-	list, err := Parse(strings.NewReader(text))
+	list, err := parse(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +79,27 @@ func TestForms(t *testing.T) {
 		}
 		if want, err := os.ReadFile(path); err != nil || string(want) != b.String() {
 			t.Errorf("%s differs (%v); run with -update and read the difference:\n%s", path, err, b.String())
+		}
+	}
+}
+
+// TestDropped: agents whose Envoys did not record all in between are named, with the sum of both types; an Envoy that was started again counts
+// from zero.
+func TestDropped(t *testing.T) {
+	page := func(counters, histograms int) string {
+		return fmt.Sprintf("# TYPE pilot_agent_metrics_dropped_total counter\npilot_agent_metrics_dropped_total{type=\"counter\"} %d\n"+
+			"pilot_agent_metrics_dropped_total{type=\"histogram\"} %d\n", counters, histograms)
+	}
+	for _, c := range []struct {
+		before, after string
+		want          float64
+	}{{page(0, 0), page(0, 0), 0}, {page(5, 5), page(5, 5), 0}, {page(5, 5), page(7, 10), 7}, {page(50, 50), page(2, 1), 3}, {"", page(2, 1), 3}, {page(1, 1), "", 0}} {
+		var want []Dropped
+		if c.want > 0 {
+			want = []Dropped{{"a", c.want}}
+		}
+		if got := Between(sample(t, 0, c.before), sample(t, 10, c.after)).Dropped; !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
 }
@@ -132,7 +155,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(before)
 	f.Add(after)
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := Parse(strings.NewReader(text))
+		list, err := parse(strings.NewReader(text))
 		if err != nil {
 			return
 		}

@@ -3,8 +3,6 @@ package patched_test
 import (
 	"bytes"
 	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,49 +18,27 @@ var update = flag.Bool("update", false, "rewrite the answers in testdata")
 // TestConversations plays the files of testdata. "mesh.yaml" are objects that are applied, "proxy" connects a proxy (a node id, then metadata as
 // JSON). "ask" names an EnvoyFilter, and "answer" is the expected text about it.
 func TestConversations(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no conversations", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { play(t, file) })
-	}
-}
-
-func play(t *testing.T, file string) {
-	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := meshtest.New(t)
-	var asked string
-	for i := range archive.Files {
-		f := &archive.Files[i]
-		content := strings.TrimSpace(string(f.Data))
-		switch f.Name {
-		case "mesh.yaml":
-			w.Apply(content)
-		case "proxy":
-			id, metadata, _ := strings.Cut(content, "\n")
-			w.Connect(meshtest.Node(t, id, metadata))
-		case "ask":
-			asked = content
-		case "answer":
-			got := answer(t, w, asked)
-			if *update {
-				f.Data = []byte(got)
-			} else if got != string(f.Data) {
-				t.Errorf("got\n%s\nwant\n%s", got, f.Data)
+	meshtest.PlayFiles(t, *update, func(t *testing.T, _ []txtar.File) func(name, text string) (string, bool) {
+		w := meshtest.New(t)
+		var asked string
+		return func(name, text string) (string, bool) {
+			text = strings.TrimSpace(text)
+			switch name {
+			case "mesh.yaml":
+				w.Apply(text)
+			case "proxy":
+				id, metadata, _ := strings.Cut(text, "\n")
+				w.Connect(meshtest.Node(t, id, metadata))
+			case "ask":
+				asked = text
+			case "answer":
+				return answer(t, w, asked), true
+			default:
+				t.Fatalf("unknown section %q", name)
 			}
-		default:
-			t.Fatalf("%s: unknown section %q", file, f.Name)
+			return "", false
 		}
-	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil { //nolint:gosec // a golden file
-			t.Fatal(err)
-		}
-	}
+	})
 }
 
 func answer(t *testing.T, w *meshtest.World, asked string) string {

@@ -239,6 +239,6 @@ func (m Mesh) place(r *query.Reader, c proxy.Class) *place {
 
 func (m Mesh) addRef(to *place, k api.Key) {
 	if k != (api.Key{}) {
-		to.refs[k] = m.ref(k)
+		to.refs[k] = m.Ref(k)
 	}
 }

@@ -202,7 +202,7 @@ func (a *Answer) Complete() {
 		a.Problems = append(a.Problems, Problem{ref, p.Field, p.Severity.String(), p.Reason})
 	}
 	if len(a.names) > 0 {
-		a.Similar = similar(a.Name, a.names)
+		a.Similar = Similar(a.Name, a.names)
 	}
 	a.problems, a.names = omap.Map[omap.Name, api.Problem]{}, nil
 }

@@ -75,7 +75,7 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 		problems: m.Problems,
 	}
 	if i.class.Sidecar != (api.Key{}) {
-		ref := i.ref(i.class.Sidecar)
+		ref := i.Ref(i.class.Sidecar)
 		i.answer.Proxy.Sidecar = &ref
 	}
 	if i.answer.Name == "" {
@@ -101,8 +101,8 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 
 func (i *inquiry) name() string { return i.proxy.Name + "." + i.proxy.Namespace }
 
-// ref returns an object with its position.
-func (m Mesh) ref(k api.Key) Ref {
+// Ref returns an object with its position.
+func (m Mesh) Ref(k api.Key) Ref {
 	at, _ := m.Tables.Positions.Peek(k)
 	return Ref{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name, File: at.File, Line: at.Line}
 }
@@ -115,7 +115,7 @@ func (i *inquiry) addReason(k api.Key, fix, format string, args ...any) {
 func (i *inquiry) reason(k api.Key, fix, format string, args ...any) Reason {
 	r := Reason{Text: fmt.Sprintf(format, args...), Fix: fix}
 	if k != (api.Key{}) {
-		ref := i.ref(k)
+		ref := i.Ref(k)
 		r.Object = &ref
 	}
 	return r
@@ -125,7 +125,7 @@ func (i *inquiry) reason(k api.Key, fix, format string, args ...any) Reason {
 func (i *inquiry) addSource(k api.Key, part, unused string, revision store.Revision) {
 	at := slices.IndexFunc(i.answer.Sources, func(s Source) bool { return s.Object.Key() == k && s.Role == part })
 	if at < 0 {
-		i.answer.Sources = append(i.answer.Sources, Source{i.ref(k), part, unused, revision})
+		i.answer.Sources = append(i.answer.Sources, Source{i.Ref(k), part, unused, revision})
 		return
 	}
 	s := &i.answer.Sources[at]

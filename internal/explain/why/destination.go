@@ -156,8 +156,10 @@ func (i *inquiry) destination(requests, cluster string, percent float64) Destina
 			secured++
 		}
 	}
-	d.Endpoints = len(list)
-	d.Transport = i.transportTo(s, name, secured, len(list))
+	d.Endpoints, d.Transport = len(list), i.transportTo(s, name, secured, len(list))
+	if c, ok := i.State.Get(resource.Cluster, cluster); ok && i.class.OtherAuthority && envoy.NamesWorkload(c.Proto()) {
+		d.Transport += "; a header names the workload, because the certificates of the proxy come from another authority"
+	}
 	if s.service.External {
 		return d
 	}

@@ -1,13 +1,10 @@
 package why_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"flag"
 	"io"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,12 +12,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -32,17 +27,17 @@ var update = flag.Bool("update", false, "rewrite the answers in testdata")
 // TestConversations plays the files of testdata. Files ending in .yaml are the mesh and are loaded together. "proxy"
 // connects a proxy (a node id, then metadata as JSON). "mesh settings" is the MeshConfig. "rejected" is "TYPE name", then the reason of the proxy. "ask" is
 // "KIND name", and "answer" the expected text of the answer. "request" describes a request by lines of "NAME VALUE", and "decision" is
-// the expected text of what becomes of it. "ingress" is a host of Ingresses, or empty for all, and "served" the expected text of what
-// gateways serve.
+// the expected text of what becomes of it. With a section "routed only", gateways have the clusters only of the services to which they route.
 func TestConversations(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no conversations", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { play(t, file) })
-	}
+	meshtest.PlayFiles(t, *update, func(t *testing.T, all []txtar.File) func(name, text string) (string, bool) {
+		routed := slices.ContainsFunc(all, func(f txtar.File) bool { return f.Name == routedOnly })
+		c := &conversation{T: t, World: meshtest.NewWith(t, meshtest.Options{FilterGatewayClusters: routed})}
+		c.LoadFiles(all)
+		return c.section
+	})
 }
+
+const routedOnly = "routed only"
 
 // conversation is a mesh and the proxy that is asked about.
 type conversation struct {
@@ -53,68 +48,29 @@ type conversation struct {
 	question   string
 }
 
-func play(t *testing.T, file string) {
-	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
+func (c *conversation) section(name, text string) (string, bool) {
+	text = strings.TrimSpace(text)
+	switch {
+	case strings.HasSuffix(name, ".yaml"), name == routedOnly:
+	case name == "mesh settings":
+		c.Configure(text)
+	case name == "request", name == "ask":
+		c.question = text
+	case name == "proxy":
+		id, metadata, _ := strings.Cut(text, "\n")
+		c.connection = id
+		c.Queries.Class.Observe(id, func(proxy.Class, bool) {})
+		c.state = c.State(c.Connect(meshtest.Node(c.T, id, metadata)))
+	case name == "rejected":
+		c.reject(text)
+	case name == "answer":
+		return c.ask(), true
+	case name == "decision":
+		return c.decide(), true
+	default:
+		c.Fatalf("unknown section %q", name)
 	}
-	c := &conversation{T: t, World: meshtest.New(t)}
-	c.load(archive.Files)
-	for i := range archive.Files {
-		f := &archive.Files[i]
-		text := strings.TrimSpace(string(f.Data))
-		switch {
-		case strings.HasSuffix(f.Name, ".yaml"):
-		case f.Name == "mesh settings":
-			c.Configure(text)
-		case f.Name == "request":
-			c.question = text
-		case f.Name == "proxy":
-			id, metadata, _ := strings.Cut(text, "\n")
-			c.connection = id
-			c.Queries.Class.Observe(id, func(proxy.Class, bool) {})
-			c.state = c.State(c.Connect(meshtest.Node(t, id, metadata)))
-		case f.Name == "rejected":
-			c.reject(text)
-		case f.Name == "ask", f.Name == "ingress":
-			c.question = text
-		case f.Name == "answer", f.Name == "decision", f.Name == "served":
-			got := map[string]func() string{"answer": c.ask, "decision": c.decide, "served": c.served}[f.Name]()
-			if *update {
-				f.Data = []byte(got)
-			} else if !bytes.Equal(f.Data, []byte(got)) {
-				t.Errorf("%s: %s; run with -update if that is meant:\n%s", file, c.question, got)
-			}
-		default:
-			t.Fatalf("%s: unknown section %q", file, f.Name)
-		}
-	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// load loads the mesh as the file source does: refused documents become problems.
-func (c *conversation) load(files []txtar.File) {
-	var objects []*api.Object
-	var problems []api.Problem
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name, ".yaml") {
-			continue
-		}
-		for _, d := range api.Decode(f.Name, f.Data) {
-			d.Check()
-			problems = append(problems, d.Problems...)
-			if d.Object != nil {
-				objects = append(objects, d.Object)
-			}
-		}
-	}
-	batch := c.Batch(objects...)
-	batch.Problems = source.ProblemEvents(nil, problems)
-	c.Commit(func(tx *store.Txn) { c.Tables.Apply(tx, batch) })
+	return "", false
 }
 
 // reject writes the rows that the loop writes for a rejection.
@@ -189,17 +145,6 @@ func (c *conversation) decide() string {
 		c.Errorf("%s: the question left cells behind", c.question)
 	}
 	return c.overJSON(a, &why.Access{})
-}
-
-// served asks about Ingresses. The answer goes over JSON, as it does to pilotctl.
-func (c *conversation) served() string {
-	cells := c.Graph.Cells()
-	a := why.Mesh{Tables: c.Tables, Graph: c.Graph, Queries: c.Queries}.AskIngress(c.question)
-	a.Complete()
-	if len(c.Graph.Cells()) != len(cells) {
-		c.Errorf("%s: the question left cells behind", c.question)
-	}
-	return c.overJSON(a, &why.Ingresses{})
 }
 
 // roundTrip checks that an answer has the same text after it was written as JSON and read.

@@ -197,7 +197,7 @@ func (i *inquiry) policy(s hostSeen) {
 		case k.Namespace == home:
 			unused = "a rule for a narrower host comes before it"
 		default:
-			unused = fmt.Sprintf("the rules of namespace %s come before those of %s", home, k.Namespace)
+			unused = fmt.Sprintf("the rules of namespace %s come before the rules of %s", home, k.Namespace)
 		}
 		i.addSource(k, "policy", unused, 0)
 	}

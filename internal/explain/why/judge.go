@@ -7,12 +7,12 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/explain/page"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/security/identity"
@@ -263,7 +263,7 @@ func (p *place) note(n access.Note) string {
 
 // Write writes the answer as text.
 func (a *Access) Write(w io.Writer) error {
-	p := &page{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	p := text{page.New(w)}
 	who := "a client outside the mesh"
 	if a.Request.From != "" {
 		who = a.Request.From
@@ -273,19 +273,16 @@ func (a *Access) Write(w io.Writer) error {
 		what = "a connection"
 	}
 	_, port, _ := net.SplitHostPort(a.Request.To)
-	p.line("%s: %s from %s to %s:%s (revision %d)", a.Verdict, what, who, a.Host, port, a.Revision)
+	p.Line("%s: %s from %s to %s:%s (revision %d)", a.Verdict, what, who, a.Host, port, a.Revision)
 	common := a.commonSteps()
 	for _, j := range a.Answers {
 		p.judgement(j, common)
 	}
 	if len(common) > 0 {
-		p.heading("the same for all of them")
+		p.Heading("the same for all of them")
 		p.steps(common)
 	}
-	if p.err != nil {
-		return p.err
-	}
-	return p.tabs.Flush()
+	return p.Done()
 }
 
 // commonSteps are the steps that all answers have, if there are several.
@@ -302,7 +299,7 @@ func (a *Access) commonSteps() (common []Step) {
 }
 
 // judgement writes an answer, without the steps that all answers have.
-func (p *page) judgement(j Judgement, common []Step) {
+func (p text) judgement(j Judgement, common []Step) {
 	examples := strings.Join(j.Examples, ", ")
 	if j.Workloads > len(j.Examples) {
 		examples += ", ..."
@@ -311,17 +308,17 @@ func (p *page) judgement(j Judgement, common []Step) {
 	if j.Workloads > 1 {
 		number = fmt.Sprintf("%d workloads", j.Workloads)
 	}
-	p.heading(fmt.Sprintf("%s at %s (%s)", j.Verdict, number, examples))
+	p.Heading(fmt.Sprintf("%s at %s (%s)", j.Verdict, number, examples))
 	if j.Decider != nil {
 		name := j.Decider.Key().String()
 		if j.Rule != "" {
 			name = j.Rule + " of " + name
 		}
-		p.line("  decided by\t%s%s", placePrefix(j.Decider.Position()), name)
+		p.Line("  decided by\t%s%s", placePrefix(j.Decider.Position()), name)
 	}
 	for _, one := range []struct{ title, text string }{{"because", j.Reason}, {"asks", j.Provider}, {"connects", j.Transport}, {"path", j.Path}} {
 		if one.text != "" {
-			p.line("  %s\t%s", one.title, one.text)
+			p.Line("  %s\t%s", one.title, one.text)
 		}
 	}
 	if j.Verdict == access.Denied {
@@ -329,24 +326,24 @@ func (p *page) judgement(j Judgement, common []Step) {
 		if j.Status != 0 {
 			answer = fmt.Sprintf("status %d", j.Status)
 		}
-		p.line("  client sees\t%s", answer)
+		p.Line("  client sees\t%s", answer)
 	}
 	if j.Fix != "" {
-		p.line("  fix\t%s", j.Fix)
+		p.Line("  fix\t%s", j.Fix)
 	}
 	for _, c := range j.Candidates {
-		p.line("  see\t%s%s", placePrefix(c.Position()), c.Key())
+		p.Line("  see\t%s%s", placePrefix(c.Position()), c.Key())
 	}
 	for _, note := range j.Notes {
-		p.line("  note\t%s", note)
+		p.Line("  note\t%s", note)
 	}
 	p.steps(slices.DeleteFunc(slices.Clone(j.Steps), func(s Step) bool { return slices.ContainsFunc(common, s.same) }))
 	if j.Connected < j.Workloads && !slices.ContainsFunc(j.Steps, Step.isProxy) {
-		p.line("  note\tno proxy is connected at %d of these workloads: the answer is what a sidecar would do there", j.Workloads-j.Connected)
+		p.Line("  note\tno proxy is connected at %d of these workloads: the answer is what a sidecar would do there", j.Workloads-j.Connected)
 	}
 }
 
-func (p *page) steps(list []Step) {
+func (p text) steps(list []Step) {
 	for _, s := range list {
 		by := ""
 		if s.Object != nil {
@@ -355,6 +352,6 @@ func (p *page) steps(list []Step) {
 				by = fmt.Sprintf(" (%s%s: %s)", placePrefix(s.Object.Position()), s.Object.Key(), s.Field)
 			}
 		}
-		p.line("  %s\t%s: %s%s", s.Name, s.outcome(), s.Text, by)
+		p.Line("  %s\t%s: %s%s", s.Name, s.outcome(), s.Text, by)
 	}
 }

@@ -67,7 +67,7 @@ func (i *inquiry) inboundPolicies() {
 			continue
 		}
 		p := Policy{
-			Object: i.ref(k), Action: row.Spec.GetAction().String(), Rules: len(row.Spec.GetRules()), DryRun: row.DryRun, Provider: row.Spec.GetProvider().GetName(),
+			Object: i.Ref(k), Action: row.Spec.GetAction().String(), Rules: len(row.Spec.GetRules()), DryRun: row.DryRun, Provider: row.Spec.GetProvider().GetName(),
 		}
 		if o, ok := i.Tables.Objects.Peek(k); ok && o.Substitute {
 			p.Denies = "its document is refused, and no earlier version is known"
@@ -132,7 +132,7 @@ func (i *inquiry) customTrouble(list []*state.AuthorizationPolicy) string {
 
 // tokenPolicy describes a RequestAuthentication.
 func (i *inquiry) tokenPolicy(row *state.RequestAuthentication) Policy {
-	p := Policy{Object: i.ref(row.Object), Action: tokenAction, Rules: len(row.Spec.GetJwtRules())}
+	p := Policy{Object: i.Ref(row.Object), Action: tokenAction, Rules: len(row.Spec.GetJwtRules())}
 	for _, rule := range row.Spec.GetJwtRules() {
 		is := Issuer{Name: rule.GetIssuer(), Keys: "inline keys", Required: rule.GetPresence() == security.JWTRule_REQUIRED}
 		address, only, _ := i.Tables.FetchedByProxy(rule)
@@ -162,26 +162,26 @@ func (i *inquiry) tokenPolicy(row *state.RequestAuthentication) Policy {
 }
 
 // policies writes the policies that apply to a workload.
-func (p *page) policies(list []Policy) {
-	p.heading("policies, in the order in which Envoy evaluates them")
+func (p text) policies(list []Policy) {
+	p.Heading("policies, in the order in which Envoy evaluates them")
 	for _, one := range list {
 		at := one.Object.Position()
 		if at == "" {
 			at = "cluster"
 		}
-		p.line("  %s\t%s\t%s\t%s", one.Action, one.Object.Key(), at, one.summary())
+		p.Line("  %s\t%s\t%s\t%s", one.Action, one.Object.Key(), at, one.summary())
 	}
 	if !slices.ContainsFunc(list, func(p Policy) bool { return p.Action == security.AuthorizationPolicy_ALLOW.String() && !p.DryRun }) {
-		p.line("  what nothing denies is allowed: no policy with the action ALLOW applies")
+		p.Line("  what nothing denies is allowed: no policy with the action ALLOW applies")
 	} else {
-		p.line("  what no policy with the action ALLOW matches is denied")
+		p.Line("  what no policy with the action ALLOW matches is denied")
 	}
 	for _, one := range list {
 		if one.Denies != "" {
-			p.line("  %s denies what it matches: %s", one.Object.Key(), one.Denies)
+			p.Line("  %s denies what it matches: %s", one.Object.Key(), one.Denies)
 		}
 		for _, is := range one.Issuers {
-			p.line("  %s", is.line(one.Object))
+			p.Line("  %s", is.line(one.Object))
 		}
 	}
 }

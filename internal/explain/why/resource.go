@@ -85,7 +85,7 @@ func (i *inquiry) addFound(r *resource.Resource, piece string) {
 	trace, traced := i.Queries.Trace(i.Graph, i.class, r.Type(), r.Name(), piece)
 	if traced {
 		if piece == "" {
-			show.SharedBy = i.sharedBy(trace.SharedBy)
+			show.SharedBy = trace.SharedBy.Among(i.class)
 		}
 		i.addLeaves(trace.Leaves)
 		if trace.SharedBy == class.SharedByWorkload {
@@ -124,25 +124,6 @@ func (i *inquiry) addRejection(h class.ActiveRejection) {
 	}
 	i.answer.statedReasons = append(i.answer.statedReasons, h.Cause())
 	i.addReason(by, fix, "%s: the proxy rejected %s at %s and keeps what it had", h.Cause(), what, h.At.UTC().Format("15:04:05 MST on 2 January"))
-}
-
-func (i *inquiry) sharedBy(l class.Sharing) string {
-	switch l {
-	case class.SharedByWorkload:
-		return "workloads that serve the same"
-	case class.SharedByClients:
-		return "proxies that run where it does, or that the same rules select"
-	case class.SharedByScope:
-		if i.set.Overlay() {
-			return "namespace " + i.class.Namespace
-		}
-		return "proxies of " + i.class.Sidecar.String()
-	case class.SharedByAll:
-		return "all proxies"
-	case class.SharedByEvery:
-		return "every proxy, whatever the configuration"
-	}
-	return ""
 }
 
 // addWorkload adds the objects that say what the proxy's workload serves.
@@ -194,6 +175,8 @@ func (i *inquiry) whyNoCluster(t resource.Type, name string) {
 		i.addReason(s.service.Declarations[0].Object, "", "port %d of %s is UDP, which is not proxied", c.port, s.host)
 	case c.subset != "" && !i.hasSubset(s, c.subset):
 		i.whyNoSubset(s, c.subset)
+	case t == resource.Cluster:
+		i.whyNotRouted(s.host)
 	case t == resource.Endpoint:
 		i.addReason(s.service.Declarations[0].Object, "", "the cluster fetches no endpoints: its resolution is %s, its addresses are in the cluster itself", s.service.Resolution)
 	}
@@ -213,8 +196,20 @@ func (i *inquiry) clustersOf(t resource.Type, name string) {
 			}
 		}
 	}
-	if len(i.answer.Resources) == 0 && t == resource.Endpoint {
+	switch {
+	case len(i.answer.Resources) > 0:
+	case t == resource.Cluster:
+		i.whyNotRouted(s.host)
+	case t == resource.Endpoint:
 		i.addReason(s.service.Declarations[0].Object, "", "%s fetches no endpoints: its resolution is %s, its addresses are in the clusters themselves", s.host, s.service.Resolution)
+	}
+}
+
+// whyNotRouted adds the reason if a gateway has no clusters of a host because none of its routes leads there.
+func (i *inquiry) whyNotRouted(host string) {
+	if !i.Queries.HasClustersOf(i.r, i.class, host) {
+		i.addReason(api.Key{}, "route to it in a VirtualService that names a Gateway of the proxy, or start the control plane without PILOT_FILTER_GATEWAY_CLUSTER_CONFIG",
+			"gateways have the clusters only of the services to which they route (PILOT_FILTER_GATEWAY_CLUSTER_CONFIG=true), and no route of this one leads to %s", host)
 	}
 }
 

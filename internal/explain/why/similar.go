@@ -8,8 +8,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/spelling"
 )
 
-// similar lists the names that resemble a name, the closest first.
-func similar(name string, lists []func(yield func(string) bool)) []string {
+// Similar lists the names that resemble a name, the closest first.
+func Similar(name string, lists []func(yield func(string) bool)) []string {
 	type candidate struct {
 		name string
 		far  int

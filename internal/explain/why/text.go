@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/explain/page"
 )
 
 // Write writes an answer as text.
 func (a *Answer) Write(w io.Writer) error {
-	p := &page{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	p.line("%s %s for %s: %s (revision %d)", a.Kind, a.Name, a.Proxy.Name, a.Verdict, a.Revision)
+	p := text{page.New(w)}
+	p.Line("%s %s for %s: %s (revision %d)", a.Kind, a.Name, a.Proxy.Name, a.Verdict, a.Revision)
 	for _, r := range a.Resources {
 		p.resource(r)
 	}
@@ -20,10 +20,10 @@ func (a *Answer) Write(w io.Writer) error {
 		p.port(port)
 	}
 	if len(a.Chains) > 0 {
-		p.heading("connections, the first line that fits")
+		p.Heading("connections, the first line that fits")
 	}
 	for _, c := range a.Chains {
-		p.line("  %s", c)
+		p.Line("  %s", c)
 	}
 	if len(a.Policies) > 0 {
 		p.policies(a.Policies)
@@ -35,29 +35,26 @@ func (a *Answer) Write(w io.Writer) error {
 	p.sources(made, a.Sources, func(s Source) bool { return s.Unused == "" })
 	p.sources("not used", a.Sources, func(s Source) bool { return s.Unused != "" })
 	if len(a.Reasons) > 0 {
-		p.heading(map[Verdict]string{Served: "note", HeldBack: "why", NotAsked: "why not", Absent: "why not"}[a.Verdict])
+		p.Heading(map[Verdict]string{Served: "note", HeldBack: "why", NotAsked: "why not", Absent: "why not"}[a.Verdict])
 		p.reasons("  ", a.Reasons)
 	}
 	if len(a.Similar) > 0 {
-		p.heading("there is")
+		p.Heading("there is")
 		for _, name := range a.Similar {
-			p.line("  %s", name)
+			p.Line("  %s", name)
 		}
 	}
 	if len(a.Problems) > 0 {
-		p.heading("problems of these objects")
+		p.Heading("problems of these objects")
 	}
 	for _, one := range a.Problems {
 		field := one.Field
 		if field != "" {
 			field += ": "
 		}
-		p.line("  %s%s: %s: %s%s", placePrefix(one.Object.Position()), one.Level, one.Object.Key(), field, one.Reason)
+		p.Line("  %s%s: %s: %s%s", placePrefix(one.Object.Position()), one.Level, one.Object.Key(), field, one.Reason)
 	}
-	if p.err != nil {
-		return p.err
-	}
-	return p.tabs.Flush()
+	return p.Done()
 }
 
 func placePrefix(place string) string {
@@ -67,42 +64,25 @@ func placePrefix(place string) string {
 	return place + ": "
 }
 
-// page is an answer that is being written. After the first error nothing more is written.
-type page struct {
-	tabs *tabwriter.Writer
-	err  error
-}
+// text is an answer that is being written.
+type text struct{ *page.Page }
 
-func (p *page) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.tabs, format+"\n", args...)
-	}
-}
-
-// heading begins a section with its own columns.
-func (p *page) heading(title string) {
-	if p.err == nil {
-		p.err = p.tabs.Flush()
-	}
-	p.line("\n%s", title)
-}
-
-func (p *page) resource(r Resource) {
+func (p text) resource(r Resource) {
 	if r.VirtualHost != "" {
-		p.heading(fmt.Sprintf("%s %s, virtual host %s", r.Type, r.Name, r.VirtualHost))
+		p.Heading(fmt.Sprintf("%s %s, virtual host %s", r.Type, r.Name, r.VirtualHost))
 	} else {
-		p.heading(r.Type + " " + r.Name)
+		p.Heading(r.Type + " " + r.Name)
 	}
-	p.line("  version\t%.12s, %d bytes", r.Version, r.Bytes)
+	p.Line("  version\t%.12s, %d bytes", r.Version, r.Bytes)
 	if r.Holds != "" {
-		p.line("  holds\t%s", r.Holds)
+		p.Line("  holds\t%s", r.Holds)
 	}
 	if r.SharedBy != "" {
-		p.line("  same for\t%s", r.SharedBy)
+		p.Line("  same for\t%s", r.SharedBy)
 	}
 }
 
-func (p *page) port(one Port) {
+func (p text) port(one Port) {
 	title := fmt.Sprintf("port %d", one.Number)
 	if one.Name != "" {
 		title += " " + one.Name
@@ -110,39 +90,39 @@ func (p *page) port(one Port) {
 	if one.Protocol != "" {
 		title += " (" + one.Protocol + ")"
 	}
-	p.heading(title)
+	p.Heading(title)
 	if one.Listener != "" {
-		p.line("  listener\t%s", one.Listener)
+		p.Line("  listener\t%s", one.Listener)
 	}
 	if one.Route != "" {
-		p.line("  route\t%s, virtual host %s", one.Route, one.VirtualHost)
+		p.Line("  route\t%s, virtual host %s", one.Route, one.VirtualHost)
 	}
 	for _, c := range one.Clusters {
-		p.line("  cluster\t%s", c)
+		p.Line("  cluster\t%s", c)
 	}
 	if len(one.Clusters) > 0 {
-		p.line("  endpoints\t%d", one.Endpoints)
+		p.Line("  endpoints\t%d", one.Endpoints)
 	}
 	for _, o := range one.Origins {
-		p.line("  \t  %s", o.text())
+		p.Line("  \t  %s", o.text())
 	}
 	for _, d := range one.Destinations {
-		p.line("  goes to\t%s", d.text())
+		p.Line("  goes to\t%s", d.text())
 		if note := d.note(); note != "" {
-			p.line("  \t  %s", note)
+			p.Line("  \t  %s", note)
 		}
 	}
 	p.reasons("  ", one.Reasons)
 }
 
-func (p *page) sources(title string, list []Source, keep func(Source) bool) {
+func (p text) sources(title string, list []Source, keep func(Source) bool) {
 	first := true
 	for _, s := range list {
 		if !keep(s) {
 			continue
 		}
 		if first {
-			p.heading(title)
+			p.Heading(title)
 			first = false
 		}
 		cells := []string{"  " + s.Object.Key().String(), s.Role, s.Object.Position(), revisionText(s.Revision)}
@@ -152,7 +132,7 @@ func (p *page) sources(title string, list []Source, keep func(Source) bool) {
 		if s.Unused != "" {
 			cells[3] = s.Unused
 		}
-		p.line("%s", strings.TrimRight(strings.Join(cells, "\t"), "\t "))
+		p.Line("%s", strings.TrimRight(strings.Join(cells, "\t"), "\t "))
 	}
 }
 
@@ -163,15 +143,15 @@ func revisionText(r store.Revision) string {
 	return fmt.Sprintf("revision %d", r)
 }
 
-func (p *page) reasons(indent string, list []Reason) {
+func (p text) reasons(indent string, list []Reason) {
 	for _, r := range list {
 		if r.Object != nil {
-			p.line("%s%s%s: %s", indent, placePrefix(r.Object.Position()), r.Object.Key(), r.Text)
+			p.Line("%s%s%s: %s", indent, placePrefix(r.Object.Position()), r.Object.Key(), r.Text)
 		} else {
-			p.line("%s%s", indent, r.Text)
+			p.Line("%s%s", indent, r.Text)
 		}
 		if r.Fix != "" {
-			p.line("%s  fix: %s", indent, r.Fix)
+			p.Line("%s  fix: %s", indent, r.Fix)
 		}
 	}
 }

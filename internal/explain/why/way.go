@@ -111,7 +111,7 @@ func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service, class p
 // they arrive depends on the address that they are made to.
 func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
 	step := Step{Name: "host", Verdict: access.Allowed, Text: "the client's proxy has " + seen.host}
-	declaration := m.ref(s.Declarations[0].Object)
+	declaration := m.Ref(s.Declarations[0].Object)
 	step.Object = &declaration
 	home := service.DeclaringNamespace(i.Tables.ByHost.Group(i.r, seen.host), i.class.Namespace)
 	switch {
@@ -119,7 +119,7 @@ func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
 		step.Text = fmt.Sprintf("%s is not exported to namespace %s", seen.host, i.class.Namespace)
 		step.Fix = fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace)
 	case !seen.inScope && i.Queries.Scope.ImportedThrough(i.r, scope.HostInSet{Host: seen.host, Set: i.set}) == "":
-		ref := m.ref(i.class.Sidecar)
+		ref := m.Ref(i.class.Sidecar)
 		step.Object, step.Field, step.Text = &ref, "spec.egress", "the Sidecar hides "+seen.host+", because its egress does not name the host"
 		step.Fix = fmt.Sprintf("add %q to spec.egress[].hosts", home+"/"+seen.host)
 	default:
@@ -127,7 +127,7 @@ func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
 	}
 	switch outbound := i.Queries.Scope.Outbound(i.r, i.set); {
 	case i.class.Mode == proxy.None:
-		step.Verdict, step.Text = access.Unknown, step.Text+"; the proxy intercepts nothing, so a client that reaches the service does so without it"
+		step.Verdict, step.Text = access.Unknown, step.Text+"; the proxy captures nothing, so a client that reaches the service does so without it"
 	case outbound.Mode == settings.RegistryOnly:
 		step.Verdict, step.Text = access.Denied, step.Text+", and the proxy refuses requests for such hosts (REGISTRY_ONLY)"
 	case outbound.Host != "":
@@ -145,7 +145,7 @@ func (m Mesh) routeStep(r *query.Reader, seen hostSeen) (step Step, subset strin
 	if len(list) == 0 || len(list[0].Spec.GetHttp()) == 0 {
 		return step, ""
 	}
-	ref := m.ref(list[0].Object)
+	ref := m.Ref(list[0].Object)
 	step.Object, step.Field = &ref, "spec.http"
 	step.Text = "its rules decide where requests go; those for other destinations are not judged here"
 	for n, rule := range list[0].Spec.GetHttp() {

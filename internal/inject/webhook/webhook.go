@@ -259,7 +259,7 @@ func (s *Server) validate(q *admission.AdmissionRequest) *admission.AdmissionRes
 	}
 	var meta metav1.PartialObjectMetadata
 	if err := json.Unmarshal(q.Object.Raw, &meta); err == nil && meta.DeletionTimestamp != nil {
-		return allowed() // whoever removes a finalizer must not have to repair the object first
+		return allowed() // to remove a finalizer must not require a repair of the object first
 	}
 	if meta.Name == SelfTest && q.DryRun != nil && *q.DryRun {
 		if meta.Namespace == s.Control && meta.Labels["istio.io/rev"] == s.Revision {

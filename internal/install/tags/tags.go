@@ -27,7 +27,7 @@ import (
 type Tag struct {
 	Name     string `json:"tag"`
 	Revision string `json:"revision"`
-	// Namespaces are those whose labels choose the tag.
+	// Namespaces are the namespaces whose labels choose the tag.
 	Namespaces []string `json:"namespaces"`
 }
 

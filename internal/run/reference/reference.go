@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// Markdown returns the reference of a program: all its commands, each with its description, examples and flags.
-func Markdown(root *cobra.Command) ([]byte, error) {
+// markdown returns the reference of a program: all its commands, each with its description, examples and flags.
+func markdown(root *cobra.Command) ([]byte, error) {
 	prepare(root)
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# %s\n\n%s.\n\nThis page is generated from the program by `make docs`; `%s COMMAND --help` shows the same.\n", root.Name(), root.Short, root.Name())
@@ -34,9 +34,9 @@ func Markdown(root *cobra.Command) ([]byte, error) {
 	return append(bytes.TrimRight(out.Bytes(), "\n"), '\n'), nil
 }
 
-// Keep compares the reference of a program with the file in which it is committed, or writes that file.
-func Keep(root *cobra.Command, file string, write bool) error {
-	want, err := Markdown(root)
+// keep compares the reference of a program with the file in which it is committed, or writes that file.
+func keep(root *cobra.Command, file string, write bool) error {
+	want, err := markdown(root)
 	if err != nil {
 		return err
 	}
@@ -60,13 +60,13 @@ func Keep(root *cobra.Command, file string, write bool) error {
 // into a directory, if man is not empty, and otherwise only tries to.
 func Check(t testing.TB, root *cobra.Command, file string, write bool, man string) {
 	t.Helper()
-	if err := Keep(root, file, write); err != nil {
+	if err := keep(root, file, write); err != nil {
 		t.Error(err)
 	}
 	if man == "" {
 		man = t.TempDir()
 	}
-	if err := Man(root, man); err != nil {
+	if err := writeMan(root, man); err != nil {
 		t.Error(err)
 	}
 }
@@ -76,8 +76,8 @@ func anchor(file string) string {
 	return "#" + strings.ReplaceAll(strings.TrimSuffix(path.Base(file), ".md"), "_", "-")
 }
 
-// Man writes a man page per command into a directory.
-func Man(root *cobra.Command, dir string) error {
+// writeMan writes a man page per command into a directory.
+func writeMan(root *cobra.Command, dir string) error {
 	prepare(root)
 	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Pilot", Manual: "Pilot"}, dir); err != nil {
 		return fmt.Errorf("the man pages of %s: %w", root.Name(), err)

@@ -20,7 +20,7 @@ func program() *cobra.Command {
 }
 
 func TestMarkdown(t *testing.T) {
-	text, err := Markdown(program())
+	text, err := markdown(program())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,14 +40,14 @@ func TestMarkdown(t *testing.T) {
 
 func TestMan(t *testing.T) {
 	dir := t.TempDir()
-	if err := Man(program(), dir); err != nil {
+	if err := writeMan(program(), dir); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "tool-do.1"))
 	if err != nil || !strings.Contains(string(text), `.TH "TOOL-DO" "1"`) || !strings.Contains(string(text), "how it is done") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	if err := Man(program(), filepath.Join(dir, "none")); err == nil {
+	if err := writeMan(program(), filepath.Join(dir, "none")); err == nil {
 		t.Error("a folder that is not there")
 	}
 }
@@ -59,13 +59,13 @@ func TestKeep(t *testing.T) {
 		write bool
 		want  string
 	}{{false, "make docs"}, {true, ""}, {false, ""}} {
-		if err := Keep(program(), file, c.write); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := keep(program(), file, c.write); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v", c.write, err)
 		}
 	}
 	other := program()
 	other.Short = "Another tool"
-	if err := Keep(other, file, false); err == nil || !strings.Contains(err.Error(), "is not what the commands of tool say; run `make docs`") {
+	if err := keep(other, file, false); err == nil || !strings.Contains(err.Error(), "is not what the commands of tool say; run `make docs`") {
 		t.Error(err)
 	}
 }

@@ -41,12 +41,12 @@ func (d Dir) Path(name string) string { return filepath.Join(string(d), name) }
 
 // Read reads a file. It refuses one that other users can read, because its content is known to them.
 func (d Dir) Read(name string) ([]byte, error) {
-	return d.read(name, 0o077, "can be read or changed by other users (mode %#o), and it has a private key; replace the key, or run chmod 600 on it if nobody has read it")
+	return d.read(name, 0o077, "can be read or changed by other users (mode %#o), and it has a private key; replace the key, or run chmod 600 on it if no other user has read it")
 }
 
 // ReadUnchanged reads a file without secrets. It refuses one that other users can change.
 func (d Dir) ReadUnchanged(name string) ([]byte, error) {
-	return d.read(name, 0o022, "can be changed by other users (mode %#o), so it is not believed; remove it, or run chmod 600 on it if nobody has changed it")
+	return d.read(name, 0o022, "can be changed by other users (mode %#o), so it is not believed; remove it, or run chmod 600 on it if no other user has changed it")
 }
 
 // read reads a file whose mode has none of the forbidden bits. trouble describes a file that has one.

@@ -2,8 +2,8 @@
 // and the metadata, and asks the authenticators whose they are.
 //
 // Invariants: A call over TLS without credentials that can be checked is refused, and so is one whose certificate has been revoked since
-// its connection began. A call without TLS has no identity: whoever opens
-// such a port decides that. Refusals are logged at a bounded rate, and counted; neither has a part of a token or certificate.
+// its connection began. A call without TLS has no identity: to open
+// such a port is to decide that. Refusals are logged at a bounded rate, and counted; neither has a part of a token or certificate.
 //
 // Goroutines: none.
 package admission
@@ -45,8 +45,8 @@ type Door struct {
 	log Rate
 }
 
-// Wrapped is the AuthInfo of a connection that contains the AuthInfo of its TLS.
-type Wrapped interface {
+// wrapped is the AuthInfo of a connection that contains the AuthInfo of its TLS.
+type wrapped interface {
 	credentials.AuthInfo
 	Inner() credentials.AuthInfo
 }
@@ -59,7 +59,7 @@ func Secure(ctx context.Context) (tls.ConnectionState, bool) {
 	}
 	info := p.AuthInfo
 	for {
-		if w, ok := info.(Wrapped); ok {
+		if w, ok := info.(wrapped); ok {
 			info = w.Inner()
 			continue
 		}

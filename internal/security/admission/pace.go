@@ -19,8 +19,8 @@ const (
 	maxAddresses = 10_000
 )
 
-// ErrPaced refuses a connection because too many connections of its address wait.
-var ErrPaced = errors.New("too many callers at this address have been refused, and too many of its connections wait")
+// errPaced refuses a connection because too many connections of its address wait.
+var errPaced = errors.New("too many callers at this address have been refused, and too many of its connections wait")
 
 // Pace delays the TLS handshakes of addresses whose callers are refused again and again. A handshake costs the server far more than the
 // refusal that follows, so without a limit one client with invented tokens could use up the cores that the proxies at all other
@@ -49,14 +49,14 @@ func (p *Pace) Refused(from net.Addr, now time.Time) {
 	peer.paid = earlier(later(peer.paid, now).Add(refusalEvery), now.Add(freeRefusals*refusalEvery+maxWait))
 }
 
-// Wait returns when the handshake of a connection may begin. If that is too late, it returns ErrPaced at once.
+// Wait returns when the handshake of a connection may begin. If that is too late, it returns errPaced at once.
 func (p *Pace) Wait(from net.Addr) error {
 	wait := p.reserve(network(from), time.Now())
 	switch {
 	case wait == 0:
 		return nil
 	case wait > maxWait:
-		return ErrPaced
+		return errPaced
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

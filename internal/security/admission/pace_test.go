@@ -27,7 +27,7 @@ func handshakes(t *testing.T, p *Pace, from net.Addr, n int) (took []time.Durati
 	}
 	for range n {
 		switch r := <-results; {
-		case errors.Is(r.err, ErrPaced):
+		case errors.Is(r.err, errPaced):
 			refused++
 		case r.err != nil:
 			t.Fatal(r.err)

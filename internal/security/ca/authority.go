@@ -106,7 +106,7 @@ func NewAuthority(m Material, now time.Time) (*Authority, error) {
 func (a *Authority) connect(between, roots []*x509.Certificate, now time.Time) error {
 	switch {
 	case !a.cert.IsCA || !a.cert.BasicConstraintsValid:
-		return errors.New("its certificate is not that of a certificate authority (basic constraints CA:TRUE)")
+		return errors.New("its certificate does not belong to a certificate authority (basic constraints CA:TRUE)")
 	case a.cert.KeyUsage != 0 && a.cert.KeyUsage&x509.KeyUsageCertSign == 0:
 		return errors.New("its certificate may not sign certificates (key usage)")
 	case !now.Before(a.cert.NotAfter):
@@ -121,7 +121,7 @@ func (a *Authority) connect(between, roots []*x509.Certificate, now time.Time) e
 	}
 	ways, err := a.cert.Verify(options)
 	if err != nil {
-		return fmt.Errorf("no root vouches for its certificate: %w; put the root into root-cert.pem, and what is between into cert-chain.pem", err)
+		return fmt.Errorf("no root vouches for its certificate: %w; put the root into root-cert.pem, and the certificates between them into cert-chain.pem", err)
 	}
 	way := slices.MinFunc(ways, func(a, b []*x509.Certificate) int { return len(a) - len(b) })
 	root := way[len(way)-1]

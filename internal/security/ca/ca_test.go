@@ -249,7 +249,7 @@ func TestPluggedIn(t *testing.T) {
 			t.Errorf("an authority without roots: %v", err)
 		}
 	}
-	if _, err := MaterialOf(map[string][]byte{"other": nil}); err == nil || !strings.Contains(err.Error(), "neither ca-key.pem nor tls.key") {
+	if _, err := materialOf(map[string][]byte{"other": nil}); err == nil || !strings.Contains(err.Error(), "neither ca-key.pem nor tls.key") {
 		t.Errorf("a Secret of something else: %v", err)
 	}
 }
@@ -257,12 +257,18 @@ func TestPluggedIn(t *testing.T) {
 // TestMoreRoots: roots that the mesh configuration adds are given to all workloads, and roots for one signer are not.
 func TestMoreRoots(t *testing.T) {
 	now := time.Now()
-	root, more, signers := selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now)
+	root, more, signers, fetched := selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now)
+	bundle := func(from string, signers ...string) *meshconfig.MeshConfig_CertificateData {
+		return &meshconfig.MeshConfig_CertificateData{CertificateData: &meshconfig.MeshConfig_CertificateData_SpiffeBundleUrl{SpiffeBundleUrl: from}, CertSigners: signers}
+	}
 	data := func(pem string, signers ...string) *meshconfig.MeshConfig_CertificateData {
 		return &meshconfig.MeshConfig_CertificateData{CertificateData: &meshconfig.MeshConfig_CertificateData_Pem{Pem: pem}, CertSigners: signers}
 	}
 	trusted, errs := NewTrusted([]*meshconfig.MeshConfig_CertificateData{
 		data("nonsense"), data(string(more.Roots())), data(string(signers.Roots()), "a/b"), {}, data(string(root.Roots())),
+		bundle("https://spire/unknown"), bundle("https://spire/known"), bundle("https://spire/known", "a/b"),
+	}, func(from string) string {
+		return map[string]string{"https://spire/known": string(fetched.Roots())}[from]
 	})
 	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "caCertificates[0].pem") {
 		t.Errorf("what cannot be read is told as %v", errs)
@@ -271,11 +277,11 @@ func TestMoreRoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{string(more.Roots()), string(root.Roots())}; !slices.Equal(chain[1:], want) {
+	if want := []string{string(more.Roots()), string(fetched.Roots()), string(root.Roots())}; !slices.Equal(chain[1:], want) {
 		t.Errorf("the roots are %q, want %q", chain[1:], want)
 	}
-	if got := trusted.All(); len(got) != 3 {
-		t.Errorf("%d roots are trusted at all, want 3", len(got))
+	if got := trusted.All(); len(got) != 4 {
+		t.Errorf("%d roots are trusted at all, want 4", len(got))
 	}
 }
 
@@ -306,7 +312,7 @@ func TestBadAuthorities(t *testing.T) {
 	for want, m := range map[string]Material{
 		"match":                    {Cert: good.Cert, Key: second.Key, Chain: good.Chain, Roots: good.Roots},
 		"no root vouches":          {Cert: good.Cert, Key: good.Key, Chain: good.Chain, Roots: other.Roots()},
-		"not that of a":            {Cert: []byte(chain[0]), Key: leafPEM, Roots: good.Roots},
+		"not belong to a":          {Cert: []byte(chain[0]), Key: leafPEM, Roots: good.Roots},
 		"find any PEM":             {},
 		"there is no PEM certific": {Cert: good.Cert, Key: good.Key, Roots: []byte("x")},
 		"revocation":               {Cert: good.Cert, Key: good.Key, Roots: good.Roots, CRL: good.Key},
@@ -355,7 +361,7 @@ func TestRotation(t *testing.T) {
 	signers := map[string]bool{}
 	for now := begin; now.Before(begin.Add(600 * time.Second)); now = now.Add(time.Second) {
 		// Kept survives a round trip through its stored form.
-		if kept, err = ParseKept(kept.Data()); err != nil {
+		if kept, err = parseKept(kept.Data()); err != nil {
 			t.Fatal(err)
 		}
 		next, _, again, err := s.Step(kept, now)
@@ -413,7 +419,7 @@ func TestFile(t *testing.T) {
 				k, err := s.First(time.Now())
 				return k.Data(), err
 			})
-			results <- fmt.Sprint(string(kept[KeptCert]), err)
+			results <- fmt.Sprint(string(kept[keptCert]), err)
 		}()
 	}
 	first := <-results
@@ -422,13 +428,13 @@ func TestFile(t *testing.T) {
 			t.Fatalf("two roots were made:\n%s\n%s", first, got)
 		}
 	}
-	for name, mode := range map[string]os.FileMode{keptFile: 0o600, RootsFile: 0o644} {
+	for name, mode := range map[string]os.FileMode{keptFile: 0o600, rootsFile: 0o644} {
 		info, err := os.Stat(dir.Path(name))
 		if err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s has the mode %v, want %v: %v", name, info.Mode(), mode, err)
 		}
 	}
-	public, err := os.ReadFile(dir.Path(RootsFile))
+	public, err := os.ReadFile(dir.Path(rootsFile))
 	if err != nil || bytes.Contains(public, []byte("PRIVATE")) || !bytes.Contains(public, []byte("BEGIN CERTIFICATE")) {
 		t.Errorf("the public file has %s: %v", public, err)
 	}

@@ -19,8 +19,8 @@ type Plug interface {
 	Files(ctx context.Context) (map[string][]byte, error)
 }
 
-// MaterialOf returns the authority in files of either layout.
-func MaterialOf(files map[string][]byte) (m Material, err error) {
+// materialOf returns the authority in files of either layout.
+func materialOf(files map[string][]byte) (m Material, err error) {
 	for _, l := range layouts() {
 		if _, ok := files[l.key]; !ok {
 			continue
@@ -41,7 +41,7 @@ func read(ctx context.Context, at Plug) (Material, error) {
 	if err != nil {
 		return Material{}, err
 	}
-	return MaterialOf(files)
+	return materialOf(files)
 }
 
 // Folder is a folder into which an authority is plugged, such as a mounted Secret. Its files have Istio's names, or the

@@ -147,7 +147,7 @@ func (k *Keeper) paths() []string {
 		list = append(list, f.paths()...)
 	}
 	if f, ok := k.s.Store.(File); ok && k.plug == nil {
-		list = append(list, f.Dir.Path(keptFile), f.Dir.Path(RootsFile))
+		list = append(list, f.Dir.Path(keptFile), f.Dir.Path(rootsFile))
 	}
 	return list
 }
@@ -252,7 +252,7 @@ func (k *Keeper) load(ctx context.Context, now time.Time) (*Authority, time.Time
 		}
 		a, err := NewAuthority(m, now)
 		if was := k.now.Load(); err == nil && was != nil && m.CRL != nil && len(a.crls) == 0 && len(was.authority.crls) > 0 {
-			err = errors.New("its revocation list is empty now, as a file is that somebody is writing; remove it if nothing is revoked any more")
+			err = errors.New("its revocation list is empty now, as a file is while it is being written; remove it if nothing is revoked any more")
 		}
 		if err != nil {
 			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.plug, err)

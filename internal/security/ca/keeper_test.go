@@ -270,6 +270,27 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestServingIsRenewed: the certificate of the control plane is replaced before it expires: each new connection is good. It lives for four
+// seconds, and is used for two at most: certificates have whole seconds, and a busy machine may be a second late.
+func TestServingIsRenewed(t *testing.T) {
+	k := keep(t, Settings{
+		Store: File{statefile.Dir(t.TempDir())}, Roots: Roots{Valid: time.Hour, Grace: 1, Spread: time.Second}, Limits: Limits{Default: time.Second, Max: 4 * time.Second},
+	})
+	pool, shown := k.Authority().Pool(), map[string]bool{}
+	eventually(t, "three certificates are shown", func() bool {
+		var serial string
+		client := &tls.Config{RootCAs: pool, ServerName: "localhost", VerifyConnection: func(s tls.ConnectionState) error {
+			serial = s.PeerCertificates[0].SerialNumber.String()
+			return nil
+		}}
+		if _, err := connect(t, k.Keeper, client); err != nil {
+			t.Fatalf("after %d certificates: %v", len(shown), err)
+		}
+		shown[serial] = true
+		return len(shown) == 3
+	})
+}
+
 // TestSelfSignedChangesItsRoot runs a keeper whose root lives for three seconds: its certificate is always trusted by
 // clients that trust the roots of before, and another keeper of the same folder follows.
 func TestSelfSignedChangesItsRoot(t *testing.T) {

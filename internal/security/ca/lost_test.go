@@ -68,19 +68,19 @@ func TestLostSecretIsWrittenBack(t *testing.T) {
 		return data
 	}
 	half := maps.Clone(kept)
-	half[KeptCert] = half[KeptCert][:len(half[KeptCert])/2]
+	half[keptCert] = half[keptCert][:len(half[keptCert])/2]
 	other, err := Roots{Organization: "evil", Valid: time.Hour}.First(time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, data := range map[string]map[string][]byte{
-		"it is deleted": nil, "the key is gone": without(KeptKey), "the certificate is gone": without(KeptCert), "half a certificate": half,
+		"it is deleted": nil, "the key is gone": without(keptKey), "the certificate is gone": without(keptCert), "half a certificate": half,
 		"it is replaced": other.Data(),
 	} {
 		s.set(data, nil)
 		eventually(t, what+", and it is written back", func() bool {
 			now, _ := s.get()
-			return string(now[KeptKey]) == string(kept[KeptKey]) && string(now[KeptCert]) == string(kept[KeptCert])
+			return string(now[keptKey]) == string(kept[keptKey]) && string(now[keptCert]) == string(kept[keptCert])
 		})
 		if k.Authority() != was {
 			t.Fatalf("%s: %s signs in the place of %s", what, k.Authority(), was)
@@ -141,7 +141,7 @@ func TestLostFileIsWrittenBack(t *testing.T) {
 		}
 		eventually(t, what+", and it is written back", func() bool {
 			now, err := os.ReadFile(path)
-			public, failed := os.ReadFile(filepath.Join(dir, RootsFile))
+			public, failed := os.ReadFile(filepath.Join(dir, rootsFile))
 			return err == nil && failed == nil && string(now) == string(content) && string(public) == string(was.Roots())
 		})
 		if k.Authority() != was {
@@ -174,10 +174,10 @@ func TestNewcomerGivesWay(t *testing.T) {
 	}
 	newcomer.known = &known{is: made, authority: a, at: time.Now(), made: true}
 	s.set(made.Data(), nil)
-	eventually(t, "the root that is trusted is back", func() bool { now, _ := s.get(); return string(now[KeptRoots]) == string(was.Roots()) })
+	eventually(t, "the root that is trusted is back", func() bool { now, _ := s.get(); return string(now[keptRoots]) == string(was.Roots()) })
 	kept, _ := s.get()
 	c, err := newcomer.choose(kept, nil, time.Now())
-	if err != nil || c.lost != "" || string(c.is.Cert) != string(kept[KeptCert]) {
+	if err != nil || c.lost != "" || string(c.is.Cert) != string(kept[keptCert]) {
 		t.Errorf("the newcomer keeps %q, because what is stored %s: %v", c.is.Cert, c.lost, err)
 	}
 	if old.Authority() != was {

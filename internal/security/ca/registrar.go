@@ -47,7 +47,7 @@ func (r *Registrar) Sign(ctx context.Context, request string, key crypto.PublicK
 		return nil, err
 	}
 	if err := onlyAsks(q, of.Identity); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+		return nil, fmt.Errorf("%w: %w", errRequest, err)
 	}
 	roots := r.Roots(signer)
 	if len(roots) == 0 {
@@ -103,7 +103,7 @@ func onlyAsks(q *x509.CertificateRequest, id identity.Identity) error {
 		case !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}): // subjectAltName
 			return fmt.Errorf("it asks for the extension %s, and the signer would sign that, too", e.Id)
 		case asked || !bytes.Equal(e.Value, names):
-			return fmt.Errorf("it asks for other names than that of the caller, %s", id)
+			return fmt.Errorf("it asks for other names than the caller's, %s", id)
 		}
 		asked = true
 	}

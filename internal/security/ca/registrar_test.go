@@ -56,7 +56,7 @@ func registrar(root *Authority, change func(*x509.Certificate)) (*Registrar, *el
 		CertificateData: &meshconfig.MeshConfig_CertificateData_Pem{Pem: string(encode(root.cert))},
 		CertSigners:     []string{"example.com/mesh", "example.com/other"},
 	}
-	trusted, _ := NewTrusted([]*meshconfig.MeshConfig_CertificateData{data})
+	trusted, _ := NewTrusted([]*meshconfig.MeshConfig_CertificateData{data}, nil)
 	return &Registrar{Requests: e, Signer: "example.com/mesh", Domain: "example.com", Roots: trusted.Of, Now: time.Now}, e
 }
 
@@ -102,7 +102,7 @@ func TestRegistrarRefuses(t *testing.T) {
 		"must ask for the name":   {},
 		"asks for other names":    {URIs: []*url.URL{other}},
 		"for other names than":    {URIs: []*url.URL{uri, other}},
-		"other names than that":   {URIs: []*url.URL{uri}, DNSNames: []string{"istiod.istio-system.svc"}},
+		"other names than the c":  {URIs: []*url.URL{uri}, DNSNames: []string{"istiod.istio-system.svc"}},
 		"it has a subject":        {URIs: []*url.URL{uri}, Subject: pkix.Name{CommonName: "system:admin", Organization: []string{"system:masters"}}},
 		"the extension 2.5.29.19": {URIs: []*url.URL{uri}, ExtraExtensions: []pkix.Extension{ca}},
 	} {

@@ -26,9 +26,9 @@ type Kept struct {
 
 // Names of the stored data, as in the Secret of Istio's self-signed authority. The name for a change of the root is Pilot's own.
 const (
-	KeptCert     = "ca-cert.pem"
-	KeptKey      = "ca-key.pem"
-	KeptRoots    = "root-cert.pem"
+	keptCert     = "ca-cert.pem"
+	keptKey      = "ca-key.pem"
+	keptRoots    = "root-cert.pem"
 	keptRotation = "rotation.json"
 )
 
@@ -43,7 +43,7 @@ type rotation struct {
 
 // Data returns the stored data, by name.
 func (k Kept) Data() map[string][]byte {
-	data := map[string][]byte{KeptCert: k.Cert, KeptKey: k.Key, KeptRoots: k.roots()}
+	data := map[string][]byte{keptCert: k.Cert, keptKey: k.Key, keptRoots: k.roots()}
 	r := rotation{string(k.NextCert), string(k.NextKey), k.Introduced, string(k.Former), k.FormerUntil}
 	if r != (rotation{}) {
 		data[keptRotation], _ = json.Marshal(r) // texts and times are always encoded
@@ -51,11 +51,11 @@ func (k Kept) Data() map[string][]byte {
 	return data
 }
 
-// ParseKept is the inverse of Data. Data of Istio's own Secret is accepted, too.
-func ParseKept(data map[string][]byte) (Kept, error) {
-	k := Kept{Cert: data[KeptCert], Key: data[KeptKey]}
+// parseKept is the inverse of Data. Data of Istio's own Secret is accepted, too.
+func parseKept(data map[string][]byte) (Kept, error) {
+	k := Kept{Cert: data[keptCert], Key: data[keptKey]}
 	if len(k.Cert) == 0 || len(k.Key) == 0 {
-		return Kept{}, fmt.Errorf("%s or %s is missing", KeptCert, KeptKey)
+		return Kept{}, fmt.Errorf("%s or %s is missing", keptCert, keptKey)
 	}
 	var r rotation
 	if text := data[keptRotation]; len(text) > 0 {
@@ -107,7 +107,7 @@ func (s Roots) Step(k Kept, now time.Time) (next Kept, changed bool, again time.
 func (s Roots) one(k Kept, now time.Time) (next Kept, due time.Time, err error) {
 	certs, err := parseCertificates(k.Cert)
 	if err != nil {
-		return k, now.Add(time.Hour), fmt.Errorf("%s: %w", KeptCert, err)
+		return k, now.Add(time.Hour), fmt.Errorf("%s: %w", keptCert, err)
 	}
 	root := certs[0]
 	next = k

@@ -125,7 +125,7 @@ func (s *Service) create(ctx context.Context, q *security.IstioCertificateReques
 		if _, ok := status.FromError(err); ok {
 			return nil, Failed, err
 		}
-		if errors.Is(err, ErrRequest) {
+		if errors.Is(err, errRequest) {
 			return nil, Malformed, status.Error(codes.InvalidArgument, err.Error())
 		}
 		return nil, Failed, status.Errorf(codes.Unavailable, "the certificate cannot be signed now: %v", err)

@@ -31,8 +31,8 @@ const (
 // skew is how far the clock of a proxy may be behind the authority's clock.
 const skew = 2 * time.Minute
 
-// ErrRequest means that a request for a certificate cannot be granted to any caller.
-var ErrRequest = errors.New("the request for a certificate (CSR) cannot be granted")
+// errRequest means that a request for a certificate cannot be granted to any caller.
+var errRequest = errors.New("the request for a certificate (CSR) cannot be granted")
 
 // PublicKey returns the public key of a request for a certificate, in PEM. Nothing else of the request counts.
 func PublicKey(csr string) (crypto.PublicKey, error) {
@@ -45,22 +45,22 @@ func PublicKey(csr string) (crypto.PublicKey, error) {
 
 func parseRequest(csr string) (*x509.CertificateRequest, error) {
 	if len(csr) > maxRequest {
-		return nil, fmt.Errorf("%w: it has %d bytes, and the most is %d", ErrRequest, len(csr), maxRequest)
+		return nil, fmt.Errorf("%w: it has %d bytes, and the most is %d", errRequest, len(csr), maxRequest)
 	}
 	b, _ := pem.Decode([]byte(csr))
 	if b == nil || b.Type != requestBlock && b.Type != newRequest {
-		return nil, fmt.Errorf("%w: it is no PEM of the type %q", ErrRequest, requestBlock)
+		return nil, fmt.Errorf("%w: it is no PEM of the type %q", errRequest, requestBlock)
 	}
 	q, err := x509.ParseCertificateRequest(b.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+		return nil, fmt.Errorf("%w: %w", errRequest, err)
 	}
 	// The size of the key is checked first, because to check a signature of a huge key takes long.
 	if err := checkKey(q.PublicKey); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+		return nil, fmt.Errorf("%w: %w", errRequest, err)
 	}
 	if err := q.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("%w: the key that it has did not sign it: %w", ErrRequest, err)
+		return nil, fmt.Errorf("%w: the key that it has did not sign it: %w", errRequest, err)
 	}
 	return q, nil
 }
@@ -175,7 +175,7 @@ func (a *Authority) sign(t *x509.Certificate, key crypto.PublicKey, valid time.D
 		return nil, fmt.Errorf("the certificate of the authority has expired at %s", a.cert.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err := checkKey(key); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
+		return nil, fmt.Errorf("%w: %w", errRequest, err)
 	}
 	serial, err := serialNumber()
 	if err != nil {

@@ -26,8 +26,8 @@ type File struct{ Dir statefile.Dir }
 // Names of files in the state folder.
 const (
 	keptFile = "ca.json"
-	// RootsFile has the roots, as PEM.
-	RootsFile = "root-cert.pem"
+	// rootsFile has the roots, as PEM.
+	rootsFile = "root-cert.pem"
 )
 
 // Update implements Store.
@@ -65,10 +65,10 @@ func (f File) Update(_ context.Context, change func(map[string][]byte, error) (m
 		}
 		kept = next
 	}
-	if was, err := os.ReadFile(f.Dir.Path(RootsFile)); err == nil && bytes.Equal(was, kept[KeptRoots]) {
+	if was, err := os.ReadFile(f.Dir.Path(rootsFile)); err == nil && bytes.Equal(was, kept[keptRoots]) {
 		return kept, nil
 	}
-	return kept, f.Dir.Publish(RootsFile, kept[KeptRoots])
+	return kept, f.Dir.Publish(rootsFile, kept[keptRoots])
 }
 
 func decodeKept(content []byte) (map[string][]byte, error) {

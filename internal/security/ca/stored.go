@@ -43,7 +43,7 @@ func (k *Keeper) stored(ctx context.Context, now time.Time) (*Authority, time.Ti
 	if err != nil {
 		return nil, now.Add(pause), err
 	}
-	is, err := ParseKept(kept)
+	is, err := parseKept(kept)
 	if err != nil {
 		return nil, now.Add(pause), err
 	}
@@ -71,7 +71,7 @@ type choice struct {
 func (k *Keeper) choose(data map[string][]byte, damage error, now time.Time) (choice, error) {
 	is, found := Kept{}, data != nil || damage != nil
 	if damage == nil && found {
-		is, damage = ParseKept(data)
+		is, damage = parseKept(data)
 	}
 	own := k.known
 	if own != nil && !now.Before(own.authority.cert.NotAfter) {

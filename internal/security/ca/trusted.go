@@ -17,17 +17,22 @@ type trusted struct {
 	signers []string
 }
 
-// NewTrusted reads caCertificates of the mesh configuration. It leaves out roots that cannot be read, and returns an error for each.
-func NewTrusted(list []*meshconfig.MeshConfig_CertificateData) (*Trusted, []error) {
+// NewTrusted reads caCertificates of the mesh configuration. bundle returns the roots in the SPIFFE bundle at an address, as PEM; empty if
+// they are not known. NewTrusted leaves out roots that cannot be read, and returns an error for each.
+func NewTrusted(list []*meshconfig.MeshConfig_CertificateData, bundle func(from string) string) (*Trusted, []error) {
 	t := &Trusted{}
 	var errs []error
 	for i, data := range list {
-		if data.GetPem() == "" {
-			continue // validation reports unsupported fields
+		text, field := data.GetPem(), "pem"
+		if from := data.GetSpiffeBundleUrl(); from != "" {
+			text, field = bundle(from), "spiffeBundleUrl"
 		}
-		roots, err := parseCertificates([]byte(data.GetPem()))
+		if text == "" {
+			continue // a problem says so
+		}
+		roots, err := parseCertificates([]byte(text))
 		if err != nil {
-			errs = append(errs, fmt.Errorf("caCertificates[%d].pem of the mesh configuration: %w", i, err))
+			errs = append(errs, fmt.Errorf("caCertificates[%d].%s of the mesh configuration: %w", i, field, err))
 			continue
 		}
 		t.list = append(t.list, trusted{roots, data.GetCertSigners()})

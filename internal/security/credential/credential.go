@@ -110,6 +110,22 @@ func Parse(entries map[string][]byte) (*Secret, []Flaw) {
 	return s, flaws
 }
 
+// ParseRoots takes in the entries of a ConfigMap: the certificates of authorities, and revocation lists if there are any. No other entry is
+// looked at.
+func ParseRoots(entries map[string]string) (*Secret, []Flaw) {
+	given := map[string][]byte{}
+	for _, name := range []string{genericRoots, TLSRoots, genericRevoked, TLSRevoked} {
+		given[name] = []byte(entries[name])
+	}
+	s := &Secret{}
+	flaws := s.parseRoots(given)
+	if len(flaws) == 0 && s.roots == nil {
+		s.brokenRoots = true
+		flaws = []Flaw{{[]string{TLSRoots}, "it is missing or empty; write the certificates of the authorities into it", true}}
+	}
+	return s, flaws
+}
+
 // choose returns the names of the entries of one layout or the other.
 func choose(entries map[string][]byte, generic, tls []string) []string {
 	for _, name := range generic {
@@ -131,15 +147,15 @@ func (s *Secret) parsePair(entries map[string][]byte) []Flaw {
 	case len(cert) == 0 && len(key) == 0:
 		return nil
 	case len(cert) == 0:
-		return unused("it is missing or empty, and its key is there; add the certificate", names[0])
+		return unused("it is missing or empty, and its key exists; add the certificate", names[0])
 	case len(key) == 0:
-		return unused("it is missing or empty, and its certificate is there; add the key", names[1])
+		return unused("it is missing or empty, and its certificate exists; add the key", names[1])
 	}
 	chain, leaf, err := Chain(cert)
 	if err != nil {
 		return unused(err.Error(), names[0])
 	}
-	if err := Strong(leaf); err != nil {
+	if err := strong(leaf); err != nil {
 		return unused(err.Error(), names[0])
 	}
 	private, err := Key(key)
@@ -154,7 +170,7 @@ func (s *Secret) parsePair(entries map[string][]byte) []Flaw {
 	if names[0] == TLSCertificate {
 		flaws = s.parseStaple(entries[TLSStaple], leaf)
 	}
-	expired, nameless := Expired(leaf), Nameless(leaf)
+	expired, nameless := Expired(leaf), withoutNames(leaf)
 	s.expired, s.nameless = expired != "", nameless != ""
 	for _, remark := range []string{expired, nameless} {
 		if remark != "" {
@@ -175,7 +191,7 @@ func (s *Secret) parseRoots(entries map[string][]byte) []Flaw {
 	case len(given) == 0 && len(lists) == 0:
 		return nil
 	case len(given) == 0:
-		return unused("it is missing or empty, and a revocation list is there; add the certificates of the authorities", names[0])
+		return unused("it is missing or empty, and a revocation list exists; add the certificates of the authorities", names[0])
 	}
 	roots, remark, err := Roots(given)
 	if err != nil {

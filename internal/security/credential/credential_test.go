@@ -220,6 +220,41 @@ func TestDocker(t *testing.T) {
 	}
 }
 
+// TestParseRoots checks that only the roots in a ConfigMap and their revocation lists are taken in.
+func TestParseRoots(t *testing.T) {
+	a, b := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
+	for _, c := range []struct {
+		name             string
+		entries          map[string]string
+		roots, crl, flaw string
+	}{
+		{"roots", map[string]string{"ca.crt": a.cert}, a.cert, "", ""},
+		{"roots of two authorities, with a list", map[string]string{"ca.crt": a.cert + b.cert, "ca.crl": a.crl}, a.cert + b.cert, a.crl, ""},
+		{"generic names", map[string]string{"cacert": a.cert, "crl": a.crl}, a.cert, a.crl, ""},
+		{"a pair is not looked at", map[string]string{"ca.crt": a.cert, "tls.crt": b.cert, "tls.key": b.key, ".dockerconfigjson": "x"}, a.cert, "", ""},
+		{"a pair alone", map[string]string{"tls.crt": b.cert, "tls.key": b.key}, "", "", "[ca.crt]: it is missing or empty; write the certificates"},
+		{"nothing", nil, "", "", "[ca.crt]: it is missing or empty"},
+		{"no certificate", map[string]string{"ca.crt": "x"}, "", "", "[ca.crt]: it has no PEM block"},
+		{"a list alone", map[string]string{"ca.crl": a.crl}, "", "", "[ca.crt]: it is missing or empty, and a revocation list exists"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, flaws := ParseRoots(c.entries)
+			roots, crl, _ := s.Roots()
+			if _, _, pair := s.Pair(); pair || string(roots) != c.roots || string(crl) != c.crl {
+				t.Errorf("pair %t, roots\n%s%s", pair, roots, crl)
+			}
+			if got := fmt.Sprint(texts(flaws)); c.flaw == "" && len(flaws) > 0 || !strings.Contains(got, c.flaw) || len(flaws) > 1 {
+				t.Errorf("flaws %s, want %q", got, c.flaw)
+			}
+			if last, _ := ParseRoots(map[string]string{"ca.crt": b.cert}); c.flaw != "" {
+				if kept, _, _ := s.Or(last).Roots(); string(kept) != b.cert {
+					t.Errorf("the last good roots are lost: %q", kept)
+				}
+			}
+		})
+	}
+}
+
 // TestNothingShown checks that no way to print a Secret prints its content.
 func TestNothingShown(t *testing.T) {
 	a := newMaterial(t, "a", tomorrow())

@@ -185,8 +185,8 @@ func holder(chain, key []byte) int {
 // minRSA is the size of the smallest RSA keys whose certificates Envoy takes, in bits.
 const minRSA = 2048
 
-// Strong returns an error if Envoy refuses to show a certificate because of its key.
-func Strong(leaf *x509.Certificate) error {
+// strong returns an error if Envoy refuses to show a certificate because of its key.
+func strong(leaf *x509.Certificate) error {
 	key, ok := leaf.PublicKey.(*rsa.PublicKey)
 	if ok && key.N.BitLen() < minRSA {
 		return fmt.Errorf("its RSA key has %d bits, and proxies take %d or more; make a certificate with a larger key", key.N.BitLen(), minRSA)
@@ -202,9 +202,9 @@ func Expired(leaf *x509.Certificate) string {
 	return fmt.Sprintf("the certificate has expired on %s, and servers will refuse it; renew it", leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
-// Nameless says that a certificate for servers names none, so that clients refuse it: they do not look at its common name (RFC 9525, section 1.2). It is
+// withoutNames says that a certificate for servers names none, so that clients refuse it: they do not look at its common name (RFC 9525, section 1.2). It is
 // empty for a certificate with names, and for one that is only for clients by its extended key usage.
-func Nameless(leaf *x509.Certificate) string {
+func withoutNames(leaf *x509.Certificate) string {
 	if len(leaf.DNSNames)+len(leaf.IPAddresses)+len(leaf.URIs)+len(leaf.EmailAddresses) > 0 {
 		return ""
 	}

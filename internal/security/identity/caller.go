@@ -126,7 +126,7 @@ func (a Certificates) Authenticate(_ context.Context, c Credentials) (Caller, er
 			return Caller{Identity: id, Expires: c.Certificate.NotAfter, Means: "client certificate", About: aboutOf(c.Certificate)}, nil
 		}
 	}
-	return Caller{}, fmt.Errorf("client certificate: its trust domain %q is neither that of the mesh nor an alias of it %q (trustDomain, trustDomainAliases)", id.TrustDomain, domains)
+	return Caller{}, fmt.Errorf("client certificate: its trust domain %q is neither the mesh's own nor an alias of it %q (trustDomain, trustDomainAliases)", id.TrustDomain, domains)
 }
 
 // Bind returns an error if a proxy claims another namespace or service account than the caller's. An empty account claims none.

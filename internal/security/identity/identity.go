@@ -72,8 +72,8 @@ const accountPrefix = "system:serviceaccount:"
 // Subject returns the name of a service account as tokens have it.
 func Subject(namespace, account string) string { return accountPrefix + namespace + ":" + account }
 
-// FromSubject returns the identity of the service account that a token names.
-func FromSubject(trustDomain, subject string) (Identity, error) {
+// fromSubject returns the identity of the service account that a token names.
+func fromSubject(trustDomain, subject string) (Identity, error) {
 	rest, ok := strings.CutPrefix(subject, accountPrefix)
 	namespace, account, cut := strings.Cut(rest, ":")
 	if !ok || !cut {

@@ -171,7 +171,7 @@ func TestAttacks(t *testing.T) {
 		public  crypto.PublicKey
 		subject string
 	}{
-		{"local", LocalTokens(dir, []string{Audience}, domain, time.Now), forge{jose.ES256, local.key, local.id}, &local.key.PublicKey, LocalIssuer},
+		{"local", LocalTokens(dir, []string{Audience}, domain, time.Now), forge{jose.ES256, local.key, local.id}, &local.key.PublicKey, localIssuer},
 		{"OIDC", Rule{Issuer: "https://issuer", JWKS: string(set)}.Accept([]string{Audience}, nil, domain, time.Now), forge{jose.RS256, rsaKey, "one"}, &rsaKey.PublicKey, "https://issuer"},
 	}
 	for _, k := range kinds {
@@ -228,7 +228,7 @@ func TestCertificates(t *testing.T) {
 		want string
 	}{
 		{"of an alias", certificate(t, time.Hour, good), good},
-		{"of another trust domain", certificate(t, time.Hour, "spiffe://evil.test/ns/shop/sa/reviews"), "neither that of the mesh"},
+		{"of another trust domain", certificate(t, time.Hour, "spiffe://evil.test/ns/shop/sa/reviews"), "neither the mesh's own"},
 		{"of two identities", certificate(t, time.Hour, good, "spiffe://old.test/ns/shop/sa/admin"), "names 2 identities"},
 		{"of none", certificate(t, time.Hour), "names 0 identities"},
 		{"of something else", certificate(t, time.Hour, "spiffe://old.test/vm/7"), "not the identity of a service account"},

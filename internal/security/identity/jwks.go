@@ -130,7 +130,7 @@ func (s *keySet) keys(ctx context.Context, from string, fresh bool) ([]jose.JSON
 }
 
 func (s *keySet) none(err error) error {
-	return fmt.Errorf("the keys of its issuer %s cannot be had: %w", s.rule.Issuer, err)
+	return fmt.Errorf("the keys of its issuer %s are not available: %w", s.rule.Issuer, err)
 }
 
 // count changes how many tokens of an address wait.
@@ -177,7 +177,7 @@ func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 			return nil, err
 		}
 		if err := json.Unmarshal(body, &document); err != nil || document.URI == "" || document.Issuer != s.rule.Issuer {
-			return nil, fmt.Errorf("what %s tells of itself is no OpenID configuration of that issuer; write jwksUri", s.rule.Issuer)
+			return nil, fmt.Errorf("the answer of %s is no OpenID configuration of that issuer; write jwksUri", s.rule.Issuer)
 		}
 		uri = document.URI
 	}

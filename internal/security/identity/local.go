@@ -22,8 +22,8 @@ import (
 
 // Local tokens are tokens that pilotctl issues with a key in the state folder of the control plane.
 const (
-	// LocalIssuer is the issuer that they name.
-	LocalIssuer = "pilot-state-folder"
+	// localIssuer is the issuer that they name.
+	localIssuer = "pilot-state-folder"
 	// Audience is the audience of tokens for the control plane unless its settings say otherwise.
 	Audience = "istio-ca"
 
@@ -108,7 +108,7 @@ func (k *LocalKey) Issue(namespace, account string, audiences []string, now time
 		return "", fmt.Errorf("the key of tokens: %w", err)
 	}
 	return jwt.Signed(signer).Claims(jwt.Claims{
-		Issuer: LocalIssuer, Subject: Subject(namespace, account), Audience: audiences,
+		Issuer: localIssuer, Subject: Subject(namespace, account), Audience: audiences,
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(valid)),
 	}).Serialize()
 }
@@ -122,7 +122,7 @@ func (k *LocalKey) public() jose.JSONWebKey {
 // all tokens invalid.
 func LocalTokens(dir statefile.Dir, audiences []string, trustDomain func() string, now func() time.Time) Issuer {
 	return Issuer{
-		Name: LocalIssuer, Audiences: audiences, Means: localMeans, TrustDomain: trustDomain, Now: now,
+		Name: localIssuer, Audiences: audiences, Means: localMeans, TrustDomain: trustDomain, Now: now,
 		Keys: func(_ context.Context, _ string, fresh bool) ([]jose.JSONWebKey, error) {
 			content, err := dir.Read(tokenKeyFile)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +136,7 @@ func LocalTokens(dir statefile.Dir, audiences []string, trustDomain func() strin
 				return nil, fmt.Errorf("%s: %w", dir.Path(tokenKeyFile), err)
 			}
 			if fresh {
-				return nil, errors.New("it was signed with another key than that of this control plane's state folder; issue one with pilotctl token create and the same --stateDir")
+				return nil, errors.New("it was signed with another key than the one in this control plane's state folder; issue one with pilotctl token create and the same --stateDir")
 			}
 			return []jose.JSONWebKey{k.public()}, nil
 		},

@@ -88,7 +88,7 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", kubernetesMeans, err)
 	}
-	if claims.Issuer == LocalIssuer {
+	if claims.Issuer == localIssuer {
 		return Caller{}, errAbsent
 	}
 	if err := a.possible(claims); err != nil {
@@ -101,7 +101,7 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	case review.User == "":
 		return Caller{}, fmt.Errorf("%s: the API server refuses it: %.300s", kubernetesMeans, review.Refusal)
 	}
-	id, err := FromSubject(a.trustDomain(), review.User)
+	id, err := fromSubject(a.trustDomain(), review.User)
 	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", kubernetesMeans, err)
 	}
@@ -111,7 +111,7 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 // possible returns an error if the API server cannot accept a token as one of a service account for the control plane, whatever key signed
 // it. Old tokens of Kubernetes have neither audiences nor an end.
 func (a *Reviewed) possible(c jwt.Claims) error {
-	if _, err := FromSubject("any", c.Subject); err != nil {
+	if _, err := fromSubject("any", c.Subject); err != nil {
 		return err
 	}
 	if len(c.Audience) > 0 {

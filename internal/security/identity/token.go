@@ -59,7 +59,7 @@ func (i Issuer) Authenticate(ctx context.Context, c Credentials) (Caller, error)
 	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", i.Means, err)
 	}
-	id, err := FromSubject(i.TrustDomain(), claims.Subject)
+	id, err := fromSubject(i.TrustDomain(), claims.Subject)
 	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", i.Means, err)
 	}

@@ -157,7 +157,7 @@ func (r *run) walk(now time.Time) {
 
 func (r *run) consequence(known bool) string {
 	if known {
-		return "what was read last stays in use"
+		return "the last content stays in use"
 	}
 	return "nothing is served before it can be"
 }

@@ -203,7 +203,7 @@ func (r *run) event(e fsnotify.Event, now time.Time) {
 // eventsLost handles an error of the watcher, after which events may be missing, such as an overflow of the kernel's queue.
 func (r *run) eventsLost(err error) {
 	if !errors.Is(err, fsnotify.ErrEventOverflow) {
-		r.Log.Warn("watching configuration files failed; watching anew", "dir", r.Dir, "error", err)
+		r.Log.Warn("watching configuration files failed; trying again", "dir", r.Dir, "error", err)
 		r.unwatch()
 	}
 	r.pending.add(structural, time.Now())

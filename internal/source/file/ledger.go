@@ -17,7 +17,7 @@ import (
 //
 //   - A claim is a document's version of an object. If several documents claim an object, the first by file and line is used;
 //     the others are reported as Problems.
-//   - If a document is invalid, its last valid version is used in its place (a stale claim). If it has none, the version in
+//   - If a document is invalid, its last good version is used in its place (a stale claim). If it has none, the version in
 //     use is kept, unless another claim has a version.
 //   - If a document does not even identify its object, the earlier claims of its file that are no longer in the file are kept in
 //     reserve. A reserve is used only while no other claim has a version.

@@ -21,7 +21,7 @@ type settings[M interface {
 	decode func(path string, data []byte) (M, []api.Problem)
 
 	sum      omap.Hash // hash of the file's content
-	good     M         // the last valid version; nil if there was none
+	good     M         // the last good version; nil if there was none
 	changed  M         // the same, if it was not passed to the sink yet
 	problems []api.Problem
 }

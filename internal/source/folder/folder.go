@@ -158,7 +158,7 @@ func (s *Source) read(l listed, sink source.Sink) {
 	problems := l.odd
 	if l.err != nil {
 		problems = append(problems, api.Problem{Position: api.Position{File: s.dir}, Severity: api.Error, Code: "credential-invalid", Reason: fmt.Sprintf(
-			"the folder of Secrets cannot be read: %v; what was known of them stays in force", cause(l.err))})
+			"the folder of Secrets cannot be read: %v; their last known content stays in force", cause(l.err))})
 	} else {
 		still := make(map[api.Key]bool, len(l.keys))
 		for _, k := range l.keys {

@@ -14,11 +14,11 @@
 //     waits for it.
 //   - Listed objects stay in force while the cluster cannot be reached. A list in which many objects are suddenly missing is believed
 //     only when they are also missing in a second list, some seconds later.
-//   - Of the Secrets that proxies ask for, only the Secrets that WantSecrets names are watched, each alone.
+//   - Of the Secrets and ConfigMaps that proxies ask for, only those are watched that WantSecrets names, each alone.
 //   - Objects of namespaces that are not selected are kept in the tables but not passed on, so that selecting a namespace later
 //     needs no list.
 //
-// Goroutines: Run works in the caller's goroutine. It starts one goroutine for each watched kind and each watched Secret, and one for
+// Goroutines: Run works in the caller's goroutine. It starts one goroutine for each watched kind, Secret and ConfigMap, and one for
 // each open watch, which notices when the watch has become silent. All of them end before Run returns. A mutex guards the tables, and
 // batches are passed to the sink while it is held.
 package kube

@@ -54,7 +54,7 @@ func (r *run) answered(ctx context.Context, err error) {
 		}
 		now.lost, now.answers = true, false
 		r.o.Log.Error("cannot reach the API server", "cluster", r.o.Cluster, "server", r.o.Config.Host, "error", why)
-		consequence := "what is known of it is stale: its last known state is served"
+		consequence := "its last known state, which is stale, is served"
 		if !r.synced {
 			consequence = "nothing is known of it yet"
 		}

@@ -26,8 +26,9 @@ func (r *run) watchRegistry() {
 
 	r.watch(r.registry("services", kube.KindService, func(o runtime.Object) content { return some(c.Service(o.(*core.Service))) }),
 		to.typed(to.core, "services", filter{}, &core.Service{}, func() runtime.Object { return &core.ServiceList{} }))
-	r.watch(r.registry("pods", kube.KindPod, func(o runtime.Object) content { return some(c.Pod(o.(*core.Pod))) }),
-		to.typed(to.core, "pods", filter{fields: livePods}, &core.Pod{}, func() runtime.Object { return &core.PodList{} }))
+	pods := r.registry("pods", kube.KindPod, func(o runtime.Object) content { return some(c.Pod(o.(*core.Pod))) })
+	pods.show = showPod
+	r.watch(pods, to.typed(to.core, "pods", filter{fields: livePods}, &core.Pod{}, func() runtime.Object { return &core.PodList{} }))
 	r.watch(r.registry("endpointslices", kube.KindEndpointSlice, func(o runtime.Object) content { return some(c.Slice(o.(*discovery.EndpointSlice))) }),
 		to.typed(to.discovery, "endpointslices", filter{}, &discovery.EndpointSlice{}, func() runtime.Object { return &discovery.EndpointSliceList{} }))
 }
@@ -38,6 +39,18 @@ func showReady(_ name, c content, v *view) shown {
 		return shown{}
 	}
 	return shown{value: c.(kube.Value)}
+}
+
+// showPod shows a pod of a namespace that is selected; of others only agents of a CNI plugin, which are often in a namespace of the system.
+func showPod(n name, c content, v *view) shown {
+	p := c.(*kube.Pod)
+	switch {
+	case v.namespaced(n.namespace):
+		return shown{value: p}
+	case v.ready && p.Captures:
+		return shown{value: &kube.Pod{Node: p.Node, Captures: true, Unselected: true}}
+	}
+	return shown{}
 }
 
 // registry returns a table of values in namespaces. It is the one that exists, if the source is reconnected.

@@ -38,7 +38,7 @@ type run struct {
 	settings                      *settings           // nil if nothing is read from ConfigMaps
 	kept                          []*table            // of ConfigMaps with the last good versions of access policies
 	secrets                       *table              // nil if remote clusters are not read
-	credentials                   map[name]*watchedSecret
+	credentials                   map[api.Key]*watchedSecret
 	converter                     *converter
 
 	mesh      *meshconfig.MeshConfig
@@ -60,7 +60,7 @@ func newRun(ctx context.Context, s *Source, sink source.Sink) *run {
 		watching: watching, stopWatching: stop,
 		Source: s, ctx: ctx, sink: sink, place: place,
 		reconnected: make(chan struct{}, 1),
-		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, credentials: map[name]*watchedSecret{}, problems: map[string][]api.Problem{},
+		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, credentials: map[api.Key]*watchedSecret{}, problems: map[string][]api.Problem{},
 		converter: &converter{Converter: object.Converter{Texts: object.NewTexts(object.TextLimit)}, place: place, ignoreRefused: s.o.IgnoreRefused},
 		view:      &view{control: s.o.Namespace},
 	}

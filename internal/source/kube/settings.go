@@ -135,7 +135,7 @@ func (s *settings) readShared() []api.Problem {
 			return nil
 		}
 		return []api.Problem{{Position: api.Position{File: s.shared.what}, Severity: api.Warning, Code: "cluster-unreadable", Reason: fmt.Sprintf(
-			"does not exist, or has no key %s, although SHARED_MESH_CONFIG names it; what was read of it stays in force; create it", meshKey)}}
+			"does not exist, or has no key %s, although SHARED_MESH_CONFIG names it; its last content stays in force; create it", meshKey)}}
 	}
 	text := []byte(*shared.mesh)
 	m, problems := api.DecodeMesh(s.shared.what, text)

@@ -189,8 +189,8 @@ func (t *table) doubts(doubt time.Duration) (reason string, ok bool) {
 	if len(t.missing) == 0 {
 		return "", false
 	}
-	return fmt.Sprintf("the last list of %s lacks %d of %d known objects, for example %s; they stay in force until another list, at least %v later, "+
-		"lacks them, too; if they were not deleted, check the storage of the API server", t.what, len(t.missing), len(t.rows), t.example(), doubt), true
+	return fmt.Sprintf("the last list of %s does not have %d of %d known objects, for example %s; they stay in force until another list, at least %v later, "+
+		"does not have them either; if they were not deleted, check the storage of the API server", t.what, len(t.missing), len(t.rows), t.example(), doubt), true
 }
 
 // example returns the first of the missing objects.

@@ -5,6 +5,7 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -62,6 +63,28 @@ func TestView(t *testing.T) {
 	} {
 		if c.v.namespaced(c.namespace) != c.values || c.v.configuration(c.namespace, c.revision) != c.objects {
 			t.Errorf("%+v: %v, %v", c, c.v.namespaced(c.namespace), c.v.configuration(c.namespace, c.revision))
+		}
+	}
+}
+
+// TestShowPod: of pods in namespaces that are not selected, only the agents of a CNI plugin are passed on, without all else about them.
+func TestShowPod(t *testing.T) {
+	some := &view{ready: true, selected: map[string]bool{"shop": true}}
+	agent, pod := &kube.Pod{Address: "10.0.0.1", Node: "n1", Captures: true}, &kube.Pod{Address: "10.0.0.2", Node: "n1"}
+	for _, c := range []struct {
+		v         *view
+		namespace string
+		pod, want *kube.Pod
+	}{
+		{some, "shop", pod, pod},
+		{some, "shop", agent, agent},
+		{some, "kube-system", pod, nil},
+		{some, "kube-system", agent, &kube.Pod{Node: "n1", Captures: true, Unselected: true}},
+		{&view{}, "kube-system", agent, nil},
+	} {
+		got, _ := showPod(name{namespace: c.namespace}, c.pod, c.v).value.(*kube.Pod)
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("in %s: %+v, want %+v", c.namespace, got, c.want)
 		}
 	}
 }

@@ -211,11 +211,11 @@ func (w *watcher) reason(err error) string {
 				"add the rule {apiGroups: [%s], resources: [%s], verbs: [list, watch]} to %s", of, err, group, of.name, role)
 		}
 		return fmt.Sprintf("%s may not be listed and watched: %v; add the rule {apiGroups: [%s], resources: [%s], verbs: [get, list, watch]} "+
-			"to %s; what was known of them stays in force%s", of, err, group, of.name, role, w.consequence())
+			"to %s; their last known state stays in force%s", of, err, group, of.name, role, w.consequence())
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("the API server does not know the resource %s: %v; enable its API group", of, err)
 	}
-	return fmt.Sprintf("%s cannot be listed and watched: %v; it is tried again, and what was known of them stays in force", of, err)
+	return fmt.Sprintf("%s cannot be listed and watched: %v; it is tried again, and their last known state stays in force", of, err)
 }
 
 // consequence says that the control plane waits for a kind that decides about access; empty if it does not wait.
@@ -373,7 +373,7 @@ func (s *store) Replace(objects []any, _ string) error {
 		s.w.r.apply(s.w.t, s.w.t.replace(items, time.Now(), timing.doubt))
 		doubted = len(s.w.t.missing)
 		if doubted > 0 && before == 0 {
-			s.w.r.o.Log.Warn("a list lacks many objects; they are kept until it is confirmed", "cluster", s.w.r.o.Cluster,
+			s.w.r.o.Log.Warn("many objects are missing in a list; they are kept until it is confirmed", "cluster", s.w.r.o.Cluster,
 				"resource", s.w.t.what, "lacking", doubted)
 		}
 	})

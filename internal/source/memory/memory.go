@@ -3,7 +3,7 @@
 //
 // Invariants:
 //   - One Update is one batch, independent of the number of objects. An Update that changes nothing sends no batch.
-//   - An object that fails validation is not applied. Its last valid version is kept, and a Problem is reported.
+//   - An object that fails validation is not applied. Its last good version is kept, and a Problem is reported.
 //   - Updates are possible before, during and after Run. Run begins with one batch of all objects.
 //
 // Goroutines: the package starts none. Update passes its batch to the sink in the caller's goroutine.
@@ -52,7 +52,7 @@ type Tx struct {
 	mesh    *meshconfig.MeshConfig
 }
 
-// Refuse keeps the last valid version of an object whose new version is refused, and reports why. Where there is none, denying takes its
+// Refuse keeps the last good version of an object whose new version is refused, and reports why. Where there is none, denying takes its
 // place, unless it is nil: a workload whose access policy cannot be read must stay closed.
 func (t *Tx) Refuse(k api.Key, problems []api.Problem, denying *api.Object) {
 	t.writes[k], t.refused[k] = denying, problems

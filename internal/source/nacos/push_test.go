@@ -20,6 +20,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/registries"
 )
 
+// unknownConnection is the answer to a request over a connection that the server does not know.
+const unknownConnection = `{"resultCode": 500, "errorCode": 301, "message": "Connection is unregistered."}`
+
 // fake is a Nacos of version 2: HTTP at a port, and the protocol over gRPC at that port and 1000.
 type fake struct {
 	t       *testing.T
@@ -111,9 +114,11 @@ func (f *fake) answer(in *payload) *payload {
 	body := `{"resultCode": 200}`
 	switch {
 	case in.kind == serverCheck:
+	case len(f.streams) == 0: // a real server does not know a connection either before it has read the setup
+		body = unknownConnection
 	case f.early > 0:
 		f.early--
-		body = `{"resultCode": 500, "errorCode": 301, "message": "Connection is unregistered."}`
+		body = unknownConnection
 	case q.Headers["accessToken"] != f.token:
 		body = `{"resultCode": 500, "errorCode": 403, "message": "denied"}`
 	case in.kind == serviceList:

@@ -196,6 +196,32 @@ status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1
 	}
 }
 
+// TestCaptures: an agent captures traffic once its condition Ready is True, and until it ends.
+func TestCaptures(t *testing.T) {
+	const pod = "{metadata: {labels: {k8s-app: %s}%s}, spec: {nodeName: %s}, status: {phase: Running, conditions: [{type: %s, status: '%s'}]}}"
+	for _, c := range []struct {
+		label, more, node, condition, status string
+		want                                 bool
+	}{
+		{"istio-cni-node", "", "n1", "Ready", "True", true},
+		{"istio-cni-node", "", "n1", "Ready", "False", false},
+		{"istio-cni-node", "", "n1", "Ready", "Unknown", false},
+		{"istio-cni-node", "", "n1", "ContainersReady", "True", false},
+		{"istio-cni-node", "", "''", "Ready", "True", false},
+		{"istio-cni-node", ", deletionTimestamp: '2026-01-01T00:00:00Z'", "n1", "Ready", "True", false},
+		{"kube-proxy", "", "n1", "Ready", "True", false},
+	} {
+		if p := newConverter().Pod(read[core.Pod](t, fmt.Sprintf(pod, c.label, c.more, c.node, c.condition, c.status))); p.Captures != c.want {
+			t.Errorf("%+v: %v", c, p.Captures)
+		}
+	}
+	for taint, want := range map[string]bool{"cni.istio.io/not-ready": true, "node.kubernetes.io/not-ready": false} {
+		if n := newConverter().Node(read[core.Node](t, "spec: {taints: [{key: x, effect: NoExecute}, {key: "+taint+", effect: NoSchedule}]}")); n.Uncaptured != want {
+			t.Errorf("a node with the taint %s: %v", taint, n.Uncaptured)
+		}
+	}
+}
+
 func TestOwner(t *testing.T) {
 	for _, c := range []struct{ kind, name, labels, annotations, want string }{
 		{"", "", "", "", "Pod p"},

@@ -66,10 +66,20 @@ func (c *Converter) Service(s *core.Service) *kube.Service {
 			v.Addresses = append(v.Addresses, s.Spec.ClusterIP)
 		}
 	}
+	v.DualStack = c.Written && bothVersions(&s.Spec)
 	for i := range s.Spec.Ports {
 		v.Ports = append(v.Ports, c.servicePort(&s.Spec.Ports[i]))
 	}
 	return v
+}
+
+// bothVersions reports whether a Service says that it has addresses, or endpoints, of both IP versions.
+func bothVersions(s *core.ServiceSpec) bool {
+	policy := core.IPFamilyPolicySingleStack
+	if s.IPFamilyPolicy != nil {
+		policy = *s.IPFamilyPolicy
+	}
+	return len(s.IPFamilies) > 1 || policy != core.IPFamilyPolicySingleStack || mesh.FamiliesOf(s.ClusterIPs).Two()
 }
 
 // entrance returns how a Service is reached from other networks.

@@ -125,8 +125,15 @@ func (c *Converter) Pod(p *core.Pod) *kube.Pod {
 		Ports:          namedPorts(&p.Spec),
 		HostNetwork:    p.Spec.HostNetwork,
 		NotReady:       slices.ContainsFunc(p.Status.Conditions, isNotReady),
+		Captures:       captures(p),
 		Owner:          c.owner(&p.ObjectMeta),
 	}
+}
+
+// captures reports whether a pod is the agent of a CNI plugin that is ready. A pod whose condition is not set yet is not, whatever NotReady says.
+func captures(p *core.Pod) bool {
+	return p.Labels[kube.AgentLabel] == kube.AgentValue && p.Spec.NodeName != "" && p.DeletionTimestamp == nil &&
+		slices.ContainsFunc(p.Status.Conditions, func(c core.PodCondition) bool { return c.Type == core.PodReady && c.Status == core.ConditionTrue })
 }
 
 // namedPorts returns the ports with names of the containers that run as long as the pod: also of init containers that are always restarted. These come
@@ -209,9 +216,10 @@ func (c *Converter) Node(n *core.Node) *kube.Node {
 		}
 	}
 	return &kube.Node{
-		Locality:  mesh.NodeLocality(mesh.LabelsOf(n.Labels)),
-		Addresses: intern.Of(addresses...),
-		Labels:    mesh.LabelsOf(n.Labels),
+		Locality:   mesh.NodeLocality(mesh.LabelsOf(n.Labels)),
+		Addresses:  intern.Of(addresses...),
+		Labels:     mesh.LabelsOf(n.Labels),
+		Uncaptured: slices.ContainsFunc(n.Spec.Taints, func(t core.Taint) bool { return t.Key == kube.UncapturedTaint }),
 	}
 }
 

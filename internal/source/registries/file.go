@@ -378,7 +378,7 @@ func (e *Entry) completeWritten(wrong func(field, format string, args ...any)) {
 	hosts := map[string]bool{}
 	for i, s := range e.Services {
 		if hosts[strings.ToLower(s.Host)] {
-			wrong(fmt.Sprintf("services[%d].host", i), "%s is there twice; write all of its endpoints into one", s.Host)
+			wrong(fmt.Sprintf("services[%d].host", i), "%s occurs twice; write all of its endpoints into one", s.Host)
 		}
 		hosts[strings.ToLower(s.Host)] = true
 		if s.Host == "" || len(s.Ports) == 0 {

@@ -41,7 +41,7 @@ func (l *listener) List(all Services, sure bool) {
 		holding := len(r.held) > 0 && !sure
 		names, hold := r.list(all, sure)
 		switch {
-		case hold && holding && r.until != nil: // the protection that began with the first such list goes on
+		case hold && holding && r.until != nil: // the protection that began with the first such list continues
 		case hold:
 			if r.until != nil {
 				r.until.Stop()

@@ -36,9 +36,9 @@ type ObjectChange struct {
 	Unread []Remark
 }
 
-// ObjectSource is the name of the source of the objects that a registry has. Each registry is a source of its own, because several may have an
+// objectSource is the name of the source of the objects that a registry has. Each registry is a source of its own, because several may have an
 // object.
-func ObjectSource(registry string) string { return "mcp/" + registry }
+func objectSource(registry string) string { return "mcp/" + registry }
 
 // objects are the objects of configuration that a registry has. All of it is under the lock of the source.
 type objects struct {
@@ -203,7 +203,7 @@ func (o *objects) inForce(of Object) *api.Object {
 	return of.Object
 }
 
-// withdraw returns the events that remove everything. What was kept is forgotten.
+// withdraw returns the events that remove everything. Kept objects are forgotten.
 func (o *objects) withdraw() (events []source.Event) {
 	for _, k := range slices.SortedFunc(maps.Keys(o.said), api.Key.Compare) {
 		delete(o.said, k)

@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 )
 
-// table is a sink that keeps what is in force.
+// table is a sink that keeps the objects in force.
 type table struct {
 	mu       sync.Mutex
 	rows     map[api.Key]*registry.Service
@@ -296,7 +296,7 @@ func named(name string, s *Service) *Service {
 	return s
 }
 
-// TestHostConflict: of two services with one host, the one whose name is the host's but for upper case is served.
+// TestHostConflict: of two services with one host, the one whose name is the host's except for upper case is served.
 func TestHostConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, fmt.Sprintf(one, ""), false)

@@ -37,7 +37,7 @@ type room struct {
 	names     map[string]converted          // by the name in the registry
 	byHost    map[string]map[string]bool    // the names that have a host
 	sent      map[api.Key]*registry.Service // passed on
-	reported  map[string][]api.Problem      // passed on, by name; "" for those of no service
+	reported  map[string][]api.Problem      // passed on, by name; "" for Problems of no service
 	instances int
 
 	objects *objects // of a server of configuration; nil for a registry of services
@@ -267,7 +267,7 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// report replaces the Problems of a service, or those of no service, and returns the changes.
+// report replaces the Problems of a service, or the Problems of no service, and returns the changes.
 func (r *room) report(name string, is []api.Problem) []source.ProblemEvent {
 	events := source.ProblemEvents(r.reported[name], is)
 	if len(is) == 0 {
@@ -296,7 +296,7 @@ func (r *room) reportState() []source.ProblemEvent {
 		add(api.Problem{Severity: api.Warning, Code: "registry-held", Reason: fmt.Sprintf("it does not list %d %s any more after it could not be read; they stay for %v (protection.hold), unless they come back", n, r.unit(), *r.entry.Protection.Hold)})
 	}
 	if r.unsure && r.problem == "" {
-		add(api.Problem{Severity: api.Warning, Code: "registry-refused", Reason: "the registry does not show all services and instances to us: the token in authFile lacks rights to read them"})
+		add(api.Problem{Severity: api.Warning, Code: "registry-refused", Reason: "the registry does not show all services and instances to us: the token in authFile has no rights to read them"})
 	}
 	if r.objects != nil {
 		list = append(list, r.objects.problems()...)

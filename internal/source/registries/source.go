@@ -31,7 +31,7 @@ const poll = 10 * time.Second
 type Options struct {
 	// Path is the registries file; empty for none.
 	Path string
-	// Flags are registries of the command line, which go before those of the file.
+	// Flags are registries of the command line, which go before the registries of the file.
 	Flags []Entry
 	// Domain is the suffix of hosts of Kubernetes.
 	Domain string
@@ -76,7 +76,7 @@ type reading struct {
 	content string // of the files with secrets
 }
 
-// New reads the file once. An error names what is wrong with it.
+// New reads the file once. An error names its mistake.
 func New(o Options) (*Source, error) {
 	s := &Source{
 		o: o, readers: map[string]*reading{}, migrations: map[string]*registry.Migration{}, knowsMesh: !o.WaitMesh,
@@ -93,7 +93,7 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Types returns the types of the registries that are there at the start.
+// Types returns the types of the registries that exist at the start.
 func (s *Source) Types() (types []string) {
 	f, _, _ := s.load() // New has checked it
 	for _, e := range f.Registries {
@@ -117,7 +117,7 @@ func (s *Source) load() (f *File, content string, err error) {
 	}
 	for _, e := range f.Registries {
 		if slices.ContainsFunc(s.o.Flags, func(o Entry) bool { return o.Name == e.Name }) {
-			return nil, content, fmt.Errorf("the registry %q is that of --consulserverURL; remove the flag, or give the entry another name", e.Name)
+			return nil, content, fmt.Errorf("the registry %q is the one of --consulserverURL; remove the flag, or give the entry another name", e.Name)
 		}
 	}
 	f.Registries = slices.Concat(s.o.Flags, f.Registries)
@@ -210,7 +210,7 @@ func (s *Source) paths() (paths []string) {
 	return paths
 }
 
-// reread reads all files again and applies what has changed. It returns the file in force, and its content.
+// reread reads all files again and applies their changes. It returns the file in force, and its content.
 func (s *Source) reread(ctx context.Context, was *File, wasContent string) (f *File, content string) {
 	f, content, err := s.load()
 	switch {
@@ -339,7 +339,7 @@ func (s *Source) newRoom(e Entry, order int) *room {
 	}
 	var folder *kept.Folder
 	if s.o.State != "" {
-		folder = &kept.Folder{Dir: s.o.State, Of: ObjectSource(e.Name)}
+		folder = &kept.Folder{Dir: s.o.State, Of: objectSource(e.Name)}
 	}
 	r.objects = newObjects(e.Name, folder, s.o.IgnoreRefused)
 	s.sendObjects(r, r.objects.recall())
@@ -364,7 +364,7 @@ func (s *Source) sendObjects(r *room, events []source.Event) {
 		signal(s.keeps)
 	}
 	slices.SortFunc(events, func(a, b source.Event) int { return a.Key.Compare(b.Key) })
-	s.sink.Apply(source.Batch{Source: ObjectSource(r.entry.Name), Events: events, Synced: true})
+	s.sink.Apply(source.Batch{Source: objectSource(r.entry.Name), Events: events, Synced: true})
 }
 
 // redefine gives a room another version of its entry. Its services are converted again at once.

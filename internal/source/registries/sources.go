@@ -31,7 +31,7 @@ func (s sharing) Apply(b source.Batch) {
 }
 
 // fromMesh returns the entries that configSources of a mesh configuration describe, and a Problem for each that cannot be used. taken reports
-// whether a name is that of another entry.
+// whether another entry has a name.
 func fromMesh(m *meshconfig.MeshConfig, taken func(name string) bool) (entries []Entry, problems []api.Problem) {
 	names := map[string]bool{}
 	for i, s := range m.GetConfigSources() {

@@ -51,15 +51,15 @@ const defaultTimeout = 30 * time.Second
 type Clusters struct {
 	o Options
 
-	mu   sync.Mutex
-	told *kube.Remote  // the last argument of Tell that Run has not taken in yet
-	wake chan struct{} // has a token after told was set, or after a cluster was listed
+	mu    sync.Mutex
+	given *kube.Remote  // the last argument of Set that Run has not taken in yet
+	wake  chan struct{} // has a token after given was set, or after a cluster was listed
 	// shown are the clusters as Secrets describe them, and heard is what their sources have passed on.
 	shown []source.Cluster
 	heard map[string]*heard
 }
 
-// New returns the source. It knows no cluster before the first call of Tell.
+// New returns the source. It knows no cluster before the first call of Set.
 func New(o Options) *Clusters {
 	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	if o.Log == nil {
@@ -71,10 +71,10 @@ func New(o Options) *Clusters {
 // Name returns the name of the source.
 func (*Clusters) Name() string { return "remote clusters" }
 
-// Tell sets the remote clusters of the source. It returns at once and may be called from any goroutine.
-func (c *Clusters) Tell(r kube.Remote) {
+// Set sets the remote clusters of the source. It returns at once and may be called from any goroutine.
+func (c *Clusters) Set(r kube.Remote) {
 	c.mu.Lock()
-	c.told = &r
+	c.given = &r
 	c.mu.Unlock()
 	c.rouse()
 }
@@ -86,13 +86,13 @@ func (c *Clusters) rouse() {
 	}
 }
 
-// news returns the last argument of Tell since the last call of news; nil if Tell was not called.
+// news returns the last argument of Set since the last call of news; nil if Set was not called.
 func (c *Clusters) news() *kube.Remote {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	told := c.told
-	c.told = nil
-	return told
+	given := c.given
+	c.given = nil
+	return given
 }
 
 // Run passes batches to sink until ctx is cancelled, and then returns nil. The sources of the clusters pass their batches to the same
@@ -113,11 +113,11 @@ func (c *Clusters) Run(ctx context.Context, sink source.Sink) error {
 		case <-ctx.Done():
 			return nil
 		case <-c.wake:
-			if told := c.news(); told != nil {
-				if !r.told {
+			if given := c.news(); given != nil {
+				if !r.given {
 					limit.Reset(c.o.Timeout)
 				}
-				r.take(*told)
+				r.take(*given)
 			}
 		case <-limit.C:
 			r.late = true
@@ -144,8 +144,8 @@ type run struct {
 	ctx      context.Context
 	sink     source.Sink
 	clusters map[string]*cluster
-	// told is true after the first call of Tell was taken in. late is true if clusters that are not listed by now delay nothing.
-	told, late bool
+	// given is true after the first call of Set was taken in. late is true if clusters that are not listed by now delay nothing.
+	given, late bool
 	// problems are the problems that were passed on, found the problems to pass on.
 	problems, found []api.Problem
 	synced          bool
@@ -161,19 +161,19 @@ func keyOf(s kube.Secret) api.Key {
 	return api.Key{Kind: "Secret", Namespace: s.Namespace, Name: s.Name}
 }
 
-// take takes in the remote clusters of the last call of Tell.
-func (r *run) take(told kube.Remote) {
-	r.told, r.found = true, nil
-	all := r.choose(told.Secrets)
+// take takes in the remote clusters of the last call of Set.
+func (r *run) take(given kube.Remote) {
+	r.given, r.found = true, nil
+	all := r.choose(given.Secrets)
 	for _, id := range slices.Sorted(maps.Keys(r.clusters)) {
 		if _, ok := all[id]; !ok {
 			r.end(r.clusters[id])
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		r.use(id, all[id], told)
+		r.use(id, all[id], given)
 		if one := r.clusters[id]; one != nil {
-			one.source.UseMesh(told.Mesh)
+			one.source.UseMesh(given.Mesh)
 		}
 	}
 	r.show(all)
@@ -204,7 +204,7 @@ func (r *run) choose(secrets []kube.Secret) map[string]described {
 }
 
 // use reads a cluster as a Secret describes it.
-func (r *run) use(id string, by described, told kube.Remote) {
+func (r *run) use(id string, by described, given kube.Remote) {
 	if id == r.o.Local {
 		r.refuse(by.secret, id, fmt.Errorf("%q is the ID of the cluster of the control plane itself (--clusterID): remove the key, or give the remote cluster another ID", id))
 		return
@@ -212,7 +212,7 @@ func (r *run) use(id string, by described, told kube.Remote) {
 	config, warning, err := kube.ConnectRemote(by.kubeconfig)
 	one := r.clusters[id]
 	if err == nil && (one == nil || !bytes.Equal(one.kubeconfig, by.kubeconfig)) {
-		err = r.connect(id, by, config, told)
+		err = r.connect(id, by, config, given)
 	}
 	if err != nil {
 		r.refuse(by.secret, id, err)
@@ -225,7 +225,7 @@ func (r *run) use(id string, by described, told kube.Remote) {
 }
 
 // connect starts to read a cluster, or reconnects its source.
-func (r *run) connect(id string, by described, config *rest.Config, told kube.Remote) error {
+func (r *run) connect(id string, by described, config *rest.Config, given kube.Remote) error {
 	if one := r.clusters[id]; one != nil {
 		if err := one.source.Reconnect(config); err != nil {
 			return fmt.Errorf("its credentials cannot be used: %w", err)
@@ -235,7 +235,7 @@ func (r *run) connect(id string, by described, config *rest.Config, told kube.Re
 		return nil
 	}
 	o := r.o.Source
-	o.Config, o.Cluster, o.Mesh = config, id, told.Mesh
+	o.Config, o.Cluster, o.Mesh = config, id, given.Mesh
 	src, err := kube.New(o)
 	if err != nil {
 		return err
@@ -287,7 +287,7 @@ func (r *run) report() {
 			r.o.Log.Warn("a Secret of a remote cluster", "problem", e.Problem.String())
 		}
 	}
-	synced := r.synced || r.told && r.complete()
+	synced := r.synced || r.given && r.complete()
 	if len(events) == 0 && synced == r.synced {
 		return
 	}

@@ -152,19 +152,19 @@ func (s *sources) good() string {
 		clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: %s}}]}`, s.server, token)
 }
 
-func (s *sources) tell(secrets ...kube.Secret) { s.Tell(kube.Remote{Secrets: secrets}) }
+func (s *sources) set(secrets ...kube.Secret) { s.Set(kube.Remote{Secrets: secrets}) }
 
 // TestOneSecretPerCluster: of several Secrets the oldest describes a cluster, and continues to do so when an older one comes.
 func TestOneSecretPerCluster(t *testing.T) {
 	s := start(t, time.Hour)
 	older, newer := s.secret("older", 1, s.good(), "west"), s.secret("newer", 2, s.good(), "west", "east")
-	s.tell(newer, older)
+	s.set(newer, older)
 	s.until("Secret istio-system/newer ... remove the key from one of the two")
-	s.tell(newer)
+	s.set(newer)
 	s.until()
-	s.tell(newer, older)
+	s.set(newer, older)
 	s.until("Secret istio-system/older ... remove the key from one of the two")
-	s.tell()
+	s.set()
 	s.await("two clusters without objects", func() bool { return s.removed("east") && s.removed("west") })
 	s.until()
 }
@@ -172,12 +172,12 @@ func TestOneSecretPerCluster(t *testing.T) {
 // TestUnusableKubeconfigs: a kubeconfig that cannot be used is a problem of its Secret. A cluster that is read continues to be read.
 func TestUnusableKubeconfigs(t *testing.T) {
 	s := start(t, time.Hour)
-	s.tell(s.secret("a", 1, s.good(), "local"), s.secret("b", 1, "token: "+token, "north"), s.secret("c", 1, "", "south"),
+	s.set(s.secret("a", 1, s.good(), "local"), s.secret("b", 1, "token: "+token, "north"), s.secret("c", 1, "", "south"),
 		s.secret("d", 1, s.good(), "west"), s.secret("e", 1, strings.Replace(s.good(), "server:", "insecure-skip-tls-verify: true, server:", 1), "east"))
 	own := "Secret istio-system/a ... remove the key, or give the remote cluster another ID; the cluster is not read"
 	s.until(own, "Secret istio-system/b ... the cluster is not read", "Secret istio-system/c ... it is empty; write a kubeconfig as its value; the cluster is not read",
 		"Secret istio-system/e ... set certificate-authority-data instead")
-	s.tell(s.secret("a", 1, s.good(), "local"), s.secret("d", 1, strings.Replace(s.good(), "token: ", "tokenFile: /etc/passwd, token: ", 1), "west"))
+	s.set(s.secret("a", 1, s.good(), "local"), s.secret("d", 1, strings.Replace(s.good(), "token: ", "tokenFile: /etc/passwd, token: ", 1), "west"))
 	s.until(own, "Secret istio-system/d ... the cluster is read with the last good kubeconfig")
 	s.await("one cluster without objects", func() bool { return s.removed("east") && !s.removed("west") })
 	states := map[string]string{}
@@ -220,10 +220,10 @@ func TestStates(t *testing.T) {
 // time.
 func TestSynced(t *testing.T) {
 	none := start(t, time.Hour)
-	none.tell()
+	none.set()
 	none.await("that nothing is missing", func() bool { return none.synced })
 	s := start(t, time.Millisecond)
-	s.tell(s.secret("a", 1, s.good(), "west"))
+	s.set(s.secret("a", 1, s.good(), "west"))
 	s.await("that the cluster is waited for no longer", func() bool { return s.synced })
 	s.await("that it is still tried", func() bool { return !s.removed("west") })
 }

@@ -33,7 +33,7 @@ type node struct {
 	root, unit string
 }
 
-// content is what was read of a node.
+// content is the content of a node that was read.
 type content struct {
 	exists   bool
 	children []string
@@ -93,7 +93,7 @@ func (m *mirror) add(n node) node {
 	return n
 }
 
-// put takes what was read of a node. It returns the nodes that must be read then. touched collects the units that change.
+// put takes the content of a node that was read. It returns the nodes that must be read then. touched collects the units that change.
 func (m *mirror) put(n node, is content, touched map[string]bool) (next []node) {
 	was := m.contents[n.path]
 	if delete(m.denied, n.path); is.denied {
@@ -101,7 +101,7 @@ func (m *mirror) put(n node, is content, touched map[string]bool) (next []node) 
 		if n.unit != "" {
 			touched[n.unit] = true
 		}
-		return nil // what was read last stays
+		return nil // the last content stays
 	}
 	m.contents[n.path] = is
 	switch n.role {
@@ -130,7 +130,7 @@ func (m *mirror) put(n node, is content, touched map[string]bool) (next []node) 
 	return next
 }
 
-// gone returns what is in one list and not in another.
+// gone returns the entries of one list that are not in another.
 func gone(was, is []string) (out []string) {
 	here := make(map[string]bool, len(is))
 	for _, s := range is {
@@ -177,7 +177,7 @@ func (m *mirror) revision(n node, is content) (node, bool) {
 	return node{role: metadata, path: path.Join(root, "metadata", path.Base(n.unit), r.revision), root: n.root, unit: n.unit}, true
 }
 
-// forget drops a node and what is below it.
+// forget drops a node and the nodes below it.
 func (m *mirror) forget(n node, touched map[string]bool) {
 	for _, child := range m.contents[n.path].children {
 		if n.role == members {

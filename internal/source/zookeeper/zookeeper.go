@@ -6,7 +6,7 @@
 //   - A connection that was lost ends the session. The next one lists all again.
 //   - A node that may not be read keeps its last content.
 //
-// Goroutines: those of the client, and some that read nodes. Run waits for them.
+// Goroutines: the client's own, and some that read nodes. Run waits for them.
 package zookeeper
 
 import (
@@ -214,7 +214,7 @@ func (s *session) follow(ctx context.Context, change func(paths []string) error)
 	}
 }
 
-// read reads nodes, and those that follow from them, some at a time.
+// read reads nodes, and the nodes that follow from them, some at a time.
 func (r *reader) read(ctx context.Context, conn *zk.Conn, m *mirror, nodes []node, touched map[string]bool) error {
 	for len(nodes) > 0 {
 		out, errs := make([]content, len(nodes)), make([]error, len(nodes))

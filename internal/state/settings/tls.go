@@ -43,14 +43,22 @@ func (t *Settings) AllowsTLS13(low, high uint32) bool {
 
 // SecretService returns the extension provider that serves the Secret with a name; nil if there is none.
 func (t *Settings) SecretService(r store.Reader, name string) *meshconfig.MeshConfig_ExtensionProvider_SDSProvider {
-	v, _ := t.rows.Get(r, secretServices)
-	m, _ := v.Message.(*meshconfig.MeshConfig)
-	for _, p := range m.GetExtensionProviders() {
-		if p.GetSds().GetName() == name {
-			return p.GetSds()
+	for _, p := range t.SecretServices(r) {
+		if p.GetName() == name {
+			return p
 		}
 	}
 	return nil
+}
+
+// SecretServices returns the extension providers that serve Secrets.
+func (t *Settings) SecretServices(r store.Reader) (list []*meshconfig.MeshConfig_ExtensionProvider_SDSProvider) {
+	v, _ := t.rows.Get(r, secretServices)
+	m, _ := v.Message.(*meshconfig.MeshConfig)
+	for _, p := range m.GetExtensionProviders() {
+		list = append(list, p.GetSds())
+	}
+	return list
 }
 
 // writeTLS replaces the settings for TLS.

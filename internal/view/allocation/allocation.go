@@ -67,7 +67,7 @@ type Queries struct {
 
 	tables *state.Tables
 	entry  query.Query[api.Key, []entry]
-	lacks  query.Groups[All, section, lack]
+	needs  query.Groups[All, section, need]
 	chosen query.Query[section, []choice]
 }
 
@@ -76,7 +76,7 @@ type entry struct {
 	state.AgeKey
 	hosts     []string
 	has, kept []api.Allocation
-	lacks     []lack
+	needs     []need
 }
 
 // OutputName implements query.Output.
@@ -86,7 +86,7 @@ func (e entry) OutputName() string { return e.Key.String() }
 func (e entry) ContentHash() omap.Hash {
 	b := Change{Key: e.Key, Has: e.has, Want: e.kept}.ContentHash()
 	out := append(e.AgeKey.AppendTo(b[:]), strings.Join(e.hosts, "\n")...)
-	for _, l := range e.lacks {
+	for _, l := range e.needs {
 		out = l.AppendTo(out)
 	}
 	return omap.Sum(out)
@@ -95,20 +95,20 @@ func (e entry) ContentHash() omap.Hash {
 // Size implements omap.Value.
 func (entry) Size() int { return 0 }
 
-// lack is an address that a host of an object needs.
-type lack struct {
+// need is an address that a host of an object needs.
+type need struct {
 	state.AgeKey
 	host string
 	ipv6 bool
 }
 
 // Compare orders by the age of the object, then by host and version.
-func (l lack) Compare(o lack) int {
+func (l need) Compare(o need) int {
 	return cmp.Or(l.AgeKey.Compare(o.AgeKey), strings.Compare(l.host, o.host), bytes.Compare(flag(l.ipv6), flag(o.ipv6)))
 }
 
 // AppendTo appends an unambiguous form.
-func (l lack) AppendTo(b []byte) []byte {
+func (l need) AppendTo(b []byte) []byte {
 	b = append(l.AgeKey.AppendTo(b), l.host...)
 	return append(append(b, 0), flag(l.ipv6)...)
 }
@@ -120,9 +120,9 @@ func flag(set bool) []byte {
 	return []byte{0}
 }
 
-// choice is the address for a lack.
+// choice is the address for a need.
 type choice struct {
-	lack
+	need
 	address netip.Addr
 }
 
@@ -135,8 +135,8 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	self := func(_ All, k api.Key) api.Key { return k }
 	q.entry = query.Define(g, "addressedEntry", sameOutputs[entry], q.readEntry)
 	entries := query.Each(g, "addressedEntries", all, q.entry, self)
-	q.lacks = query.GroupBy(g, "addressLacks", entries, func(e entry, add func(section, lack)) {
-		for _, l := range e.lacks {
+	q.needs = query.GroupBy(g, "addressNeeds", entries, func(e entry, add func(section, need)) {
+		for _, l := range e.needs {
 			add(q.rangeOf(l.ipv6).section(l), l)
 		}
 	})
@@ -167,7 +167,7 @@ func (q *Queries) readEntry(r *query.Reader, k api.Key) ([]entry, bool) {
 	for _, host := range hosts {
 		for _, ipv6 := range []bool{false, true} {
 			if !slices.ContainsFunc(e.kept, func(a api.Allocation) bool { return (a.Host == host || a.Host == "") && isIPv6(a) == ipv6 }) {
-				e.lacks = append(e.lacks, lack{e.AgeKey, host, ipv6})
+				e.needs = append(e.needs, need{e.AgeKey, host, ipv6})
 			}
 		}
 	}
@@ -201,13 +201,13 @@ func (q *Queries) avoided(r *query.Reader, section netip.Prefix) (list []netip.P
 	return list
 }
 
-// choose chooses an address for each lack of a section, older objects first.
+// choose chooses an address for each need of a section, older objects first.
 func (q *Queries) choose(r *query.Reader, s section) ([]choice, bool) {
 	var list []choice
 	of := q.rangeOf(s.ipv6)
 	prefix := of.prefix(s)
 	held, blocks, chosen := q.tables.TakenIn.Group(r, prefix), q.avoided(r, prefix), map[netip.Addr]bool{}
-	for l := range q.lacks.Group(r, All{}, s).All() {
+	for l := range q.needs.Group(r, All{}, s).All() {
 		var best netip.Addr
 		for ip := range of.candidates(l) {
 			if chosen[ip] || held.Has(mesh.AddressBlock{Prefix: netip.PrefixFrom(ip, ip.BitLen())}) {
@@ -239,9 +239,9 @@ func (q *Queries) change(r *query.Reader, k api.Key) ([]Change, bool) {
 	}
 	e := list[0]
 	c := Change{Key: k, Has: e.has, Want: slices.Clone(e.kept)}
-	for _, l := range e.lacks {
+	for _, l := range e.needs {
 		chosen, _ := q.chosen.Get(r, q.rangeOf(l.ipv6).section(l))
-		i, found := slices.BinarySearchFunc(chosen, l, func(a choice, b lack) int { return a.lack.Compare(b) })
+		i, found := slices.BinarySearchFunc(chosen, l, func(a choice, b need) int { return a.need.Compare(b) })
 		if found {
 			c.Want = append(c.Want, api.Allocation{Host: l.host, Address: chosen[i].address.String()})
 		} else if !slices.Contains(c.Full, l.host) {
@@ -264,8 +264,8 @@ func (q *Queries) rangeOf(ipv6 bool) span {
 	return spanOf(q.tables.Ranges().IPv4)
 }
 
-// section is a part of a range. Lacks of different sections cannot choose the same address, so that a choice depends on
-// the lacks of its section only.
+// section is a part of a range. Needs of different sections cannot choose the same address, so that a choice depends on
+// the needs of its section only.
 type section struct {
 	ipv6   bool
 	number uint16
@@ -306,20 +306,20 @@ func (s span) prefix(of section) netip.Prefix {
 }
 
 // hashOf returns two numbers by which a host chooses.
-func hashOf(l lack) (where, which, step uint64) {
+func hashOf(l need) (where, which, step uint64) {
 	h := omap.Sum([]byte(l.Key.Namespace), []byte("/"), []byte(l.Key.Name), []byte("/"), []byte(l.host), flag(l.ipv6))
 	first, second := binary.BigEndian.Uint64(h[:8]), binary.BigEndian.Uint64(h[8:16])
 	return first >> 48, first, second | 1 // with an odd step every address of a section is tried
 }
 
 // section returns the section in which a host chooses.
-func (s span) section(l lack) section {
+func (s span) section(l need) section {
 	where, _, _ := hashOf(l)
 	return section{l.ipv6, uint16(where & (1<<s.sections - 1))}
 }
 
 // candidates yields the addresses that a host would take, the first choice first.
-func (s span) candidates(l lack) func(yield func(netip.Addr) bool) {
+func (s span) candidates(l need) func(yield func(netip.Addr) bool) {
 	return func(yield func(netip.Addr) bool) {
 		_, at, step := hashOf(l)
 		in := uint64(s.section(l).number) << s.within

@@ -129,7 +129,7 @@ func rank(k api.Key, root string) int {
 	return 1
 }
 
-// namespaces are those whose EnvoyFilters may select a workload.
+// namespaces are the namespaces whose EnvoyFilters may select a workload.
 func namespaces(t *state.Tables, r *query.Reader, namespace string) []string {
 	if root := t.RootNamespace(r); root != namespace {
 		return []string{namespace, root}

@@ -28,12 +28,12 @@ func (q *Queries) resolve(r *query.Reader, rule *Rule) {
 	s, ok := q.services.Service.Get(r, view)
 	switch {
 	case !ok && rule.Target != b.Host:
-		fail(".service.name", "%q is another name for %q, which no object declares: what is sent there fails; declare it with a ServiceEntry", b.Host, rule.Target)
+		fail(".service.name", "%q is another name for %q, which no object declares: requests to it fail; declare it with a ServiceEntry", b.Host, rule.Target)
 	case !ok:
-		fail(".service.name", "there is no service %q: what is sent there fails", b.Host)
+		fail(".service.name", "there is no service %q: traffic to it fails", b.Host)
 	case b.PortName == "":
 		if _, ok := s.Port(b.Port); !ok {
-			fail(".service.port.number", "the service %q has no port %d: what is sent there fails; its ports are %s", rule.Target, b.Port, service.ListPorts(s.Ports))
+			fail(".service.port.number", "the service %q has no port %d: traffic to it fails; its ports are %s", rule.Target, b.Port, service.ListPorts(s.Ports))
 		}
 	default:
 		rule.Port = portNamed(s.Ports, b.PortName)

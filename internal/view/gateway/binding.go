@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"encoding/binary"
-	"iter"
 	"slices"
 	"strings"
 
@@ -146,6 +145,9 @@ type candidates struct {
 	objects omap.Map[api.Key, omap.Unit]
 }
 
+func (c candidates) set() omap.Map[api.Key, omap.Unit] { return c.objects }
+func (c candidates) of() api.Key                       { return c.owner }
+
 // OutputName implements query.Output.
 func (c candidates) OutputName() string { return c.owner.String() }
 
@@ -161,91 +163,71 @@ func (q *Queries) defineCandidates(g *query.Graph) {
 		return slices.EqualFunc(a, b, func(a, b candidates) bool { return a.objects.Equal(b.objects) })
 	}
 	one := query.Define(g, "gatewayCandidates", same, func(r *query.Reader, k ownerKey) ([]candidates, bool) {
-		c := candidates{owner: k.owner}
-		var all []omap.Change[api.Key, omap.Unit]
-		for o := range q.candidatesOf(r, k) {
-			all = append(all, omap.Put(o, omap.Unit{}))
-		}
-		c.objects = omap.With(c.objects, all...)
-		return []candidates{c}, len(all) > 0
+		c := candidates{k.owner, q.candidatesOf(r, k)}
+		return []candidates{c}, c.objects.Len() > 0
 	})
 	byOwner := query.Each(g, "gatewayOwners", func(r *query.Reader, t Table) omap.Map[api.Key, placedList] {
 		return q.servers.Merged(r, tableKey{t.Served, t.Name})
 	}, one, func(t Table, k api.Key) ownerKey { return ownerKey{t, k} })
-	q.objects = query.GroupBy(g, "gatewayObjects", byOwner, func(c candidates, add func(api.Key, api.Key)) {
-		for o := range c.objects.All() {
-			add(o, c.owner)
-		}
-	})
+	q.objects = query.GroupSets(g, "gatewayObjects", byOwner, candidates.set, candidates.of)
 }
 
-// candidatesOf yields the objects that may have routes for the servers of an object in a table, except Ingresses for the server without TLS.
-func (q *Queries) candidatesOf(r *query.Reader, k ownerKey) iter.Seq[api.Key] {
+// candidatesOf returns the objects that may have routes for the servers of an object in a table, except Ingresses for the server without TLS.
+func (q *Queries) candidatesOf(r *query.Reader, k ownerKey) (none omap.Map[api.Key, omap.Unit]) {
 	servers, _ := q.servers.Get(r, tableKey{k.Served, k.Name}, k.owner)
 	switch {
 	case len(servers) == 0 || servers[0].ofIngress() && !servers[0].Secure():
-		return func(func(api.Key) bool) {}
+		return none
 	case servers[0].ofIngress():
 		return q.ingressesFor(r, servers)
 	case len(servers) == 1:
 		return q.boundFor(r, servers[0], k.Namespace)
 	}
-	return q.boundTo(r, servers[0], k.Namespace)
+	return q.boundTo(r, servers[0].Gateway, k.Namespace)
 }
 
-// ingressesFor yields the Ingresses that may have routes at a certificate.
-func (q *Queries) ingressesFor(r *query.Reader, servers []*Placed) iter.Seq[api.Key] {
-	return func(yield func(api.Key) bool) {
-		for _, s := range servers {
-			for _, host := range s.Hosts[:min(len(s.Hosts), maxShared)] {
-				for k := range q.tables.Gateways.ServersFor.Group(r, host.Name).All() {
-					if !yield(k.Key) {
-						return
-					}
-				}
+// ingressesFor returns the Ingresses that may have routes at a certificate.
+func (q *Queries) ingressesFor(r *query.Reader, servers []*Placed) omap.Map[api.Key, omap.Unit] {
+	var all []omap.Change[api.Key, omap.Unit]
+	for _, s := range servers {
+		for _, host := range s.Hosts[:min(len(s.Hosts), maxShared)] {
+			for k := range q.tables.Gateways.ServersFor.Group(r, host.Name).All() {
+				all = append(all, omap.Put(k.Key, omap.Unit{}))
 			}
 		}
 	}
+	return omap.With(omap.Map[api.Key, omap.Unit]{}, all...)
 }
 
 // maxShared bounds for how many hosts of a certificate other Ingresses may have routes, if they name a certificate for the host, too. The
 // Ingress of the certificate itself is among those for the first host.
 const maxShared = 100
 
-// boundTo yields the VirtualServices bound to the Gateway of a server that the gateways of a namespace see.
-func (q *Queries) boundTo(r *query.Reader, s *Placed, namespace string) iter.Seq[api.Key] {
-	return func(yield func(api.Key) bool) {
-		for _, layer := range []string{"", namespace} {
-			for k := range q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: s.Gateway, Layer: layer}).All() {
-				if !yield(k) {
-					return
-				}
-			}
-		}
+// boundTo returns the VirtualServices bound to a Gateway that the gateways of a namespace see.
+func (q *Queries) boundTo(r *query.Reader, gw api.Key, namespace string) (all omap.Map[api.Key, omap.Unit]) {
+	for _, layer := range []string{"", namespace} {
+		all = union(all, q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: gw, Layer: layer}))
 	}
+	return all
 }
 
-// boundFor yields the VirtualServices of boundTo that may have a host of the server. A server with few hosts and no pattern finds them by host: a Gateway with a thousand
+// boundFor returns the VirtualServices of boundTo that may have a host of the server. A server with few hosts and no pattern finds them by host: a Gateway with a thousand
 // servers with TLS and a thousand VirtualServices would otherwise have a million pairs.
-func (q *Queries) boundFor(r *query.Reader, s *Placed, namespace string) iter.Seq[api.Key] {
+func (q *Queries) boundFor(r *query.Reader, s *Placed, namespace string) omap.Map[api.Key, omap.Unit] {
 	const few = 20
 	if len(s.Hosts) > few || slices.ContainsFunc(s.Hosts, func(h gateway.Host) bool { return !h.Exact() }) {
-		return q.boundTo(r, s, namespace)
+		return q.boundTo(r, s.Gateway, namespace)
 	}
-	return func(yield func(api.Key) bool) {
-		for _, h := range s.Hosts {
-			for name := range mesh.NarrowestFirst(h.Name) {
-				for _, layer := range []string{"", namespace} {
-					at := state.GatewayHost{GatewayLayer: state.GatewayLayer{Gateway: s.Gateway, Layer: layer}, Host: name}
-					for k := range q.tables.Gateways.BoundHosts.Group(r, at).All() {
-						if !yield(k) {
-							return
-						}
-					}
-				}
+	var all omap.Map[api.Key, omap.Unit]
+	for _, h := range s.Hosts {
+		for name := range mesh.NarrowestFirst(h.Name) {
+			for _, layer := range []string{"", namespace} {
+				at := state.GatewayHost{GatewayLayer: state.GatewayLayer{Gateway: s.Gateway, Layer: layer}, Host: name}
+				all = union(all, q.tables.Gateways.BoundHosts.Group(r, at))
 			}
 		}
 	}
+	return all
 }
 
 // bind returns what a VirtualService contributes to a table.
@@ -366,9 +348,9 @@ type BoundObject struct {
 func (q *Queries) Bound(r *query.Reader, p Proxies, s *Placed) (list []BoundObject) {
 	var uses []Use
 	hosts := map[api.Key][]string{}
-	for k := range q.boundFor(r, s, p.Namespace) {
+	for k := range q.boundFor(r, s, p.Namespace).All() {
 		row, ok := q.tables.Gateways.Bindings.Get(r, k)
-		if !ok || hosts[k] != nil {
+		if !ok {
 			continue
 		}
 		if hosts[k] = intersect(s.Server, row.Hosts, k.Namespace); len(hosts[k]) > 0 {

@@ -72,7 +72,7 @@ type Queries struct {
 	plan     query.Query[Served, *plan]
 	listener query.Query[listenerKey, *Listener]
 	names    query.Query[Served, names]
-	// declaredBy are the servers of the Gateways with some selectors.
+	// declaredBy are the servers of the Gateways with some selectors. The servers of one Gateway are in its order.
 	declaredBy query.Collection[intern.List[proxy.GatewaySelector], declared]
 	// servers are the servers of a route configuration.
 	servers query.Layers[tableKey, api.Key, placedList]
@@ -85,6 +85,8 @@ type Queries struct {
 	objects query.Groups[Table, api.Key, api.Key]
 	// uses groups the VirtualServices of a table by host.
 	uses query.Groups[Table, omap.Name, Use]
+	// routed are the hosts of the services that gateways call.
+	routed query.Query[Routing, scope.Hosts]
 }
 
 // part is an object and one of its hosts.
@@ -141,6 +143,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.definePlans(g)
 	q.defineShared(g)
 	q.defineBindings(g)
+	q.defineRouted(g)
 	return q
 }
 

@@ -64,6 +64,10 @@ type Placed struct {
 	Index int
 	// Table is the name of the route configuration for its requests; empty if the server does not take requests.
 	Table string
+	// hash is the hash of a server as its Gateway declares it, and hostHashes has the hashes of its hosts as sharedServers; zero and nil for all other
+	// servers.
+	hash       omap.Hash
+	hostHashes []omap.Hash
 }
 
 // Loss is a server that is not used at a port, because another one goes first.
@@ -283,8 +287,10 @@ type site struct {
 // makePlan decides which servers are used, the oldest object first.
 func (q *Queries) makePlan(r *query.Reader, k Served) (*plan, bool) {
 	b := planner{plan: plan{tables: tables{}}, at: map[Socket]*site{}, root: q.tables.RootNamespace(r)}
+	var sockets []Socket
 	for _, s := range q.declared(r, k) {
-		for _, at := range k.socketsOf(s) {
+		sockets = k.socketsOf(s, sockets[:0])
+		for _, at := range sockets {
 			if k.mayListen(at) {
 				b.place(at, s)
 			}
@@ -319,16 +325,22 @@ func (b *planner) nameTables() {
 // declared returns the servers of the objects that gateways serve, in the order of precedence: the oldest first, and an Ingress before a
 // Gateway of the same age.
 func (q *Queries) declared(r *query.Reader, k Served) []*Placed {
-	var objects []placedList // each of one object, or of one server of Ingresses: sorting all servers would move a thousand
+	var objects []placedList // each of one object, or of one server of Ingresses: to sort all servers would move thousands
 	if k.Ingress {
 		for _, s := range q.ingressServers(r) {
 			objects = append(objects, placedList{s})
 		}
 	}
-	for _, d := range q.declaredBy.Get(r, k.Selectors).All() {
-		if len(d.servers) > 0 {
-			objects = append(objects, d.servers)
+	declared := q.declaredBy.Get(r, k.Selectors)
+	list, from := make(placedList, 0, declared.Len()), 0
+	for _, s := range declared.All() {
+		if n := len(list); n > from && s.Gateway != list[n-1].Gateway {
+			objects, from = append(objects, list[from:]), n
 		}
+		list = append(list, s.Placed)
+	}
+	if from < len(list) {
+		objects = append(objects, list[from:])
 	}
 	slices.SortStableFunc(objects, func(x, y placedList) int {
 		a, b := x[0], y[0]
@@ -354,15 +366,15 @@ func (k Served) mayListen(at Socket) bool {
 func (s Socket) IsUnix() bool { return strings.HasPrefix(s.Bind, "unix://") }
 
 // socketsOf returns where gateways listen for a server: at each target of its port in the Services in front of them, at the port itself if no Service
-// has it, or at a Unix domain socket.
-func (k Served) socketsOf(s *Placed) (list []Socket) {
+// has it, or at a Unix domain socket. They are appended to a list, which is empty.
+func (k Served) socketsOf(s *Placed, list []Socket) []Socket {
 	for t := range k.Targets.All() {
 		if t.Port == s.Port {
 			list = append(list, Socket{Bind: s.Bind, Port: t.Target})
 		}
 	}
 	if len(list) == 0 {
-		return []Socket{{Bind: s.Bind, Port: s.Port}}
+		return append(list, Socket{Bind: s.Bind, Port: s.Port})
 	}
 	if list[0].IsUnix() {
 		list = list[:1]

@@ -32,10 +32,14 @@ func (s *Shared) equal(o *Shared) bool {
 // sharedHosts are hosts with certificates on demand, each with its server.
 type sharedHosts = omap.Map[omap.Name, sharedServer]
 
+// sharedChange adds a host to them.
+type sharedChange = omap.Change[omap.Name, sharedServer]
+
 // sharedServer is a host and its server, which may have other hosts too.
 type sharedServer struct {
 	*Placed
 	host gateway.Host
+	hash omap.Hash
 }
 
 // alone returns the server with the host only, in a route configuration.
@@ -44,18 +48,21 @@ func (s sharedServer) alone(table string) *Placed { return s.with([]gateway.Host
 // with returns the server with some of its hosts, in a route configuration.
 func (s *Placed) with(hosts []gateway.Host, table string) *Placed {
 	one := *s
-	one.Hosts, one.Table = hosts, table
+	one.Hosts, one.Table, one.hash, one.hostHashes = hosts, table, omap.Hash{}, nil
 	return &one
 }
 
-// ContentHash implements omap.Value. There is one value per host, and all are made again when one server changes, so it formats nothing.
-func (s sharedServer) ContentHash() omap.Hash {
+// ContentHash implements omap.Value.
+func (s sharedServer) ContentHash() omap.Hash { return s.hash }
+
+// hashOf returns the hash of a host as a sharedServer. The other hosts of the server do not count.
+func (s *Placed) hashOf(h gateway.Host) omap.Hash {
 	b := make([]byte, 0, 256)
 	for _, n := range []uint64{uint64(s.Created), uint64(s.Index), uint64(s.Port)} {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
 	k := s.Gateway
-	return omap.Sum(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.PortName, s.Name, s.Credential(), s.Field, s.host.Namespace, s.host.Name))
+	return omap.Sum(gateway.AppendTexts(b, k.Kind, k.Namespace, k.Name, k.Cluster, s.PortName, s.Name, s.Credential(), s.Field, h.Namespace, h.Name))
 }
 
 // Size implements omap.Value.
@@ -109,7 +116,7 @@ func (q *Queries) ServersAt(r *query.Reader, k Served, at Socket) ([]*Placed, bo
 func (b *planner) share() {
 	b.shared = map[string]sharedHosts{}
 	credentials := b.credentialsBefore()
-	var all []omap.Change[omap.Name, sharedServer]
+	var all [][]sharedChange
 	for _, l := range b.listeners {
 		if slices.ContainsFunc(l.Servers, func(s *Placed) bool { return s.Kind() == gateway.PassesMeshTLS }) {
 			continue // its filter chains are chosen by more than the name in TLS
@@ -118,15 +125,15 @@ func (b *planner) share() {
 			continue // Envoy does not get certificates on demand over QUIC
 		}
 		table := sharedTable(l.Socket)
-		hosts := make([]omap.Change[omap.Name, sharedServer], 0, len(l.Servers))
+		hosts := make([]sharedChange, 0, len(l.Servers))
 		var rest []*Placed
 		for _, s := range l.Servers {
-			shared, own := s.split(credentials)
-			for _, h := range shared {
-				hosts = append(hosts, omap.Put(omap.Name(h.Name), sharedServer{s, h}))
-			}
+			before := len(hosts)
+			var own []gateway.Host
+			hosts, own = s.split(hosts, credentials)
+			shared := hosts[before:]
 			if len(shared) > 0 && (s.ofIngress() || len(b.tables[table][s.Gateway]) < enough) {
-				b.tables.add(s.Gateway, s.with(shared, table))
+				b.tables.add(s.Gateway, s.with(hostsOf(shared), table))
 			}
 			if len(own) > 0 || len(shared) == 0 {
 				rest = append(rest, s.with(own, ""))
@@ -135,12 +142,12 @@ func (b *planner) share() {
 		if len(hosts) > 0 {
 			m := omap.With(sharedHosts{}, hosts...)
 			l.Servers, l.Shared, b.shared[table] = rest, &Shared{table, guards(m, rest)}, m
-			all = append(all, hosts...)
+			all = append(all, hosts)
 			b.certificates = m
 		}
 	}
 	if len(b.shared) > 1 {
-		b.certificates = omap.With(sharedHosts{}, all...)
+		b.certificates = omap.With(sharedHosts{}, slices.Concat(all...)...)
 	}
 }
 
@@ -174,13 +181,23 @@ func (b *planner) credentialsBefore() map[string]string {
 	return map[string]string{}
 }
 
-// split divides the hosts of a server into hosts with a certificate on demand and others. credentials are the Secrets of the hosts of the sockets before,
-// if there are several: a client names a host and no port, so a host that has another certificate at another port is among the others.
-func (s *Placed) split(credentials map[string]string) (shared, own []gateway.Host) {
-	if !s.Ordinary() {
-		return nil, s.Hosts
+// hostsOf returns hosts with certificates on demand.
+func hostsOf(shared []sharedChange) []gateway.Host {
+	list := make([]gateway.Host, len(shared))
+	for i, c := range shared {
+		list[i] = c.New.host
 	}
-	for _, h := range s.Hosts {
+	return list
+}
+
+// split divides the hosts of a server into hosts with a certificate on demand, which are appended to a list, and others. credentials
+// are the Secrets of the hosts of the sockets before, if there are several: a client names a host and no port, so a host that has
+// another certificate at another port is among the others.
+func (s *Placed) split(shared []sharedChange, credentials map[string]string) (_ []sharedChange, own []gateway.Host) {
+	if s.hostHashes == nil && !s.Ordinary() {
+		return shared, s.Hosts
+	}
+	for i, h := range s.Hosts {
 		if c, known := credentials[h.Name]; !h.Exact() || known && c != s.Credential() {
 			own = append(own, h)
 			continue
@@ -188,7 +205,13 @@ func (s *Placed) split(credentials map[string]string) (shared, own []gateway.Hos
 		if credentials != nil {
 			credentials[h.Name] = s.Credential()
 		}
-		shared = append(shared, h)
+		one := sharedServer{Placed: s, host: h}
+		if s.hostHashes != nil {
+			one.hash = s.hostHashes[i]
+		} else {
+			one.hash = s.hashOf(h)
+		}
+		shared = append(shared, omap.Put(omap.Name(h.Name), one))
 	}
 	return shared, own
 }
@@ -226,10 +249,21 @@ func guards(hosts sharedHosts, others []*Placed) (names []string) {
 			patterns[h.Name] = !h.Exact()
 		}
 	}
+	taken := map[string]bool{} // whether a pattern of the others covers the names below a domain
 	for host := range hosts.All() {
 		name := string(host)
-		if _, parent, ok := strings.Cut(name, "."); ok && strings.Contains(parent, ".") && !covered(parent, patterns) {
-			name = "*." + parent
+		if _, parent, ok := strings.Cut(name, "."); ok && strings.Contains(parent, ".") {
+			is, known := taken[parent]
+			if !known {
+				is = covered(parent, patterns)
+				taken[parent] = is
+			}
+			if !is && known {
+				continue // a host before has the same pattern
+			}
+			if !is {
+				name = "*." + parent
+			}
 		}
 		names = append(names, name)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -52,17 +53,14 @@ func owner(k api.Key) api.Key {
 	return k
 }
 
-// declared are the servers of a Gateway.
-type declared struct {
-	name    string
-	servers placedList
-}
+// declared is a server of a Gateway.
+type declared struct{ *Placed }
 
-// OutputName implements query.Output.
-func (d declared) OutputName() string { return d.name }
+// OutputName implements query.Output. The servers of a Gateway follow each other, in their order.
+func (d declared) OutputName() string { return fmt.Sprintf("%s#%08d", d.Gateway, d.Index) }
 
 // ContentHash implements omap.Value.
-func (d declared) ContentHash() omap.Hash { return d.servers.ContentHash() }
+func (d declared) ContentHash() omap.Hash { return d.hash }
 
 // Size implements omap.Value.
 func (declared) Size() int { return 0 }
@@ -115,27 +113,42 @@ func (q *Queries) defineTables(g *query.Graph) {
 	})
 }
 
-// defineDeclared defines the servers of Gateways. There is one cell per Gateway.
+// defineDeclared defines the servers of Gateways. There is one cell per server, which hashes what the servers are compared by: a plan is made of
+// thousands, all of them the same as before except one.
 func (q *Queries) defineDeclared(g *query.Graph) {
-	one := query.Define(g, "declaredServers", func(a, b []declared) bool {
-		return slices.EqualFunc(a, b, func(a, b declared) bool { return slices.EqualFunc(a.servers, b.servers, (*Placed).equal) })
-	}, func(r *query.Reader, k api.Key) ([]declared, bool) {
-		row, ok := q.tables.Gateways.Servers.Get(r, k)
+	one := query.Define(g, "declaredServer", func(a, b []declared) bool {
+		return slices.EqualFunc(a, b, func(a, b declared) bool { return a.equal(b.Placed) })
+	}, func(r *query.Reader, k state.ServerKey) ([]declared, bool) {
+		row, ok := q.tables.Gateways.Declared.Servers.Get(r, k)
 		if !ok {
 			return nil, false
 		}
-		d := declared{name: k.String()}
-		for i, s := range row.Servers {
-			d.servers = append(d.servers, &Placed{Server: s, Gateway: k, Created: row.Created, Index: i})
+		s := &Placed{Server: row.Server, Gateway: k.Gateway, Created: row.Created, Index: k.Index}
+		s.hash = placedList{s}.ContentHash()
+		if s.Ordinary() {
+			for _, h := range s.Hosts {
+				s.hostHashes = append(s.hostHashes, s.hashOf(h))
+			}
 		}
-		return []declared{d}, true
+		return []declared{{s}}, true
 	})
-	q.declaredBy = query.Each(g, "declaredGateways", func(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[state.SelectedGateway, omap.Unit]) {
+	servers := func(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[state.ServerKey, omap.Unit]) {
 		for s := range selectors.All() {
-			all = union(all, q.tables.Gateways.Selected.Group(r, s))
+			all = union(all, q.tables.Gateways.Declared.Selected.Group(r, s))
 		}
 		return all
-	}, one, func(_ intern.List[proxy.GatewaySelector], g state.SelectedGateway) api.Key { return g.Gateway })
+	}
+	q.declaredBy = query.Each(g, "declaredServers", servers, one, func(_ intern.List[proxy.GatewaySelector], k state.ServerKey) state.ServerKey {
+		return k
+	})
+}
+
+// selected returns the Gateways with some selectors.
+func (q *Queries) selected(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[state.SelectedGateway, omap.Unit]) {
+	for s := range selectors.All() {
+		all = union(all, q.tables.Gateways.Selected.Group(r, s))
+	}
+	return all
 }
 
 // union returns the keys of two maps.

@@ -96,7 +96,7 @@ func RefersToServices(t *state.Tables, r *query.Reader, s Set) bool {
 	return false
 }
 
-// namespaces are those whose policies may select a workload.
+// namespaces are the namespaces whose policies may select a workload.
 func namespaces(t *state.Tables, r *query.Reader, namespace string) []string {
 	if root := t.RootNamespace(r); root != namespace {
 		return []string{namespace, root}

@@ -27,7 +27,7 @@ func (f *findings) serviceEntry() {
 		}
 	}
 	if who, ok := f.q.tables.Identities.Get(f.r, f.key); ok && len(who.Selector) > 0 && !f.q.services.SelectsWorkload(f.r, f.key.Namespace, who.Selector) {
-		f.warn("selector-no-endpoint", "spec.workloadSelector", "no WorkloadEntry or pod of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
+		f.warn("selector-no-endpoint", "spec.workloadSelector", "no WorkloadEntry or pod of namespace %q has the labels %s: the service has no endpoints, and traffic to it fails",
 			f.key.Namespace, mesh.FormatLabels(who.Selector))
 	}
 	f.wideBlocks(spec)

@@ -36,60 +36,28 @@ func (f *findings) unserved(vs *state.VirtualService) {
 	lost := slices.DeleteFunc(slices.Clone(b.Hosts), served)
 	var servers []gateways.Host
 	for _, g := range b.Gateways {
-		for name, namespaces := range f.q.serverHosts.Merged(f.r, g).All() {
-			for _, namespace := range namespaces {
-				servers = append(servers, gateways.Host{Namespace: namespace, Name: string(name)})
-			}
+		for h := range f.q.tables.Gateways.Declared.Hosts.Group(f.r, g).All() {
+			servers = append(servers, gateways.Host{Namespace: h.Namespace, Name: h.Name})
 		}
 	}
 	f.warn("route-not-served", fmt.Sprintf("spec.hosts[%d]", at), "no server of %s has the host %s: gateways have no routes for it because of this object%s",
 		listed(b.Gateways), quoted(lost), f.serverHint(lost[0], servers))
 }
 
-// namespaces are the namespaces whose routes count for a host of a Gateway; an empty one stands for all.
-type namespaces []string
-
-// ContentHash implements omap.Value.
-func (n namespaces) ContentHash() omap.Hash { return omap.Sum([]byte(strings.Join(n, "\x00"))) }
-
-// Size implements omap.Value.
-func (namespaces) Size() int { return 0 }
-
-// hostsOfServers returns the hosts of the servers of a Gateway. They are read one by one, so that another host runs no check of the VirtualServices for the
-// others.
-func (q *Queries) hostsOfServers(r *query.Reader, k api.Key) []omap.Map[omap.Name, namespaces] {
-	row, ok := q.tables.Gateways.Servers.Get(r, k)
-	if !ok {
-		return nil
-	}
-	all := map[omap.Name]namespaces{}
-	for _, s := range row.Servers {
-		for _, h := range s.Hosts {
-			if name := omap.Name(h.Name); !slices.Contains(all[name], h.Namespace) {
-				all[name] = append(all[name], h.Namespace)
-			}
-		}
-	}
-	var changes []omap.Change[omap.Name, namespaces]
-	for name, list := range all {
-		changes = append(changes, omap.Put(name, list))
-	}
-	return []omap.Map[omap.Name, namespaces]{omap.With(omap.Map[omap.Name, namespaces]{}, changes...)}
-}
-
-// serves reports whether a server of a Gateway has the routes of an object of a namespace for a host, or for a part of it.
+// serves reports whether a server of a Gateway has the routes of an object of a namespace for a host, or for a part of it. A host
+// is read alone, so that another one runs no check of the VirtualServices for the others.
 func (q *Queries) serves(r *query.Reader, gw api.Key, host, namespace string) bool {
-	takes := func(list namespaces) bool { return slices.Contains(list, "") || slices.Contains(list, namespace) }
+	of := &q.tables.Gateways.Declared
 	for name := range mesh.NarrowestFirst(host) {
-		if list, ok := q.serverHosts.Get(r, gw, omap.Name(name)); ok && takes(list) {
+		if list := of.HostNamespaces.Group(r, state.ServerHost{Gateway: gw, Host: name}); list.Has("") || list.Has(omap.Name(namespace)) {
 			return true
 		}
 	}
 	if !mesh.IsWildcard(host) {
 		return false
 	}
-	for name, list := range q.serverHosts.Merged(r, gw).All() {
-		if mesh.Covers(host, string(name)) && takes(list) {
+	for h := range of.Hosts.Group(r, gw).All() {
+		if mesh.Covers(host, h.Name) && (h.Namespace == "" || h.Namespace == namespace) {
 			return true
 		}
 	}

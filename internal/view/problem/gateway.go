@@ -109,7 +109,7 @@ func (f *findings) serving(k api.Key, selector mesh.Labels) (list []gateway.Prox
 		if !ok || !c.Selectors.Has(f.q.scope.SelectorOf(k.Namespace, selector)) {
 			continue
 		}
-		p := gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}
+		p := gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.RulesOf(c)}
 		if !slices.Contains(list, p) {
 			list = append(list, p)
 		}

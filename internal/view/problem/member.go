@@ -34,7 +34,7 @@ func (q *Queries) checkMember(r *query.Reader, k api.Key) ([]api.Problem, bool) 
 		f.memberPorts(leader.Cluster, own.Ports, first.Ports)
 	}
 	if !slices.Equal(own.ExportTo, first.ExportTo) {
-		f.warn("clusters-differ", "metadata.annotations[networking.istio.io/exportTo]", "it differs from that of the Service in cluster %s, which counts; make them equal", leader.Cluster)
+		f.warn("clusters-differ", "metadata.annotations[networking.istio.io/exportTo]", "it differs from the annotation of the Service in cluster %s, which counts; make them equal", leader.Cluster)
 	}
 	if own.Distribution != first.Distribution || own.Annotation != first.Annotation || own.NodeLocal != first.NodeLocal {
 		f.warn("clusters-differ", "spec.trafficDistribution", "which endpoints are preferred differs from what the Service in cluster %s says, which counts; make them equal", leader.Cluster)
@@ -67,7 +67,7 @@ func (f *findings) memberPorts(leader string, own, first []kube.ServicePort) {
 		was, ok := named(first, p.Name)
 		switch {
 		case !ok:
-			f.warn("clusters-differ", at+".name", "the Service in cluster %s, which decides, has no port named %q: nobody can reach this port; add it there, or give both the same name", leader, p.Name)
+			f.warn("clusters-differ", at+".name", "the Service in cluster %s, which decides, has no port named %q: no client can reach this port; add it there, or give both the same name", leader, p.Name)
 		case was.Number != p.Number:
 			f.warn("clusters-differ", at+".port", "the port %q is port %d of the Service in cluster %s, which decides: clients reach it at that number only; make them equal", p.Name, was.Number, leader)
 		case was.Protocol != p.Protocol:
@@ -76,7 +76,7 @@ func (f *findings) memberPorts(leader string, own, first []kube.ServicePort) {
 	}
 	for _, p := range first {
 		if _, ok := named(own, p.Name); !ok {
-			f.warn("clusters-differ", "spec.ports", "it has no port named %q, as the Service in cluster %s has: its endpoints get nothing of what is sent to port %d; add the port", p.Name, leader, p.Number)
+			f.warn("clusters-differ", "spec.ports", "it has no port named %q, as the Service in cluster %s has: its endpoints get no traffic of port %d; add the port", p.Name, leader, p.Number)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
-	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/fields"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/claim"
@@ -82,10 +82,10 @@ func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 		switch missing := f.q.services.MissingLabels(f.r, s, subset.GetLabels()); len(missing) {
 		case 0:
 		case 1:
-			f.warn("subset-no-endpoint", at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint%s",
+			f.warn("subset-no-endpoint", at+".labels", "no endpoint of %q has the label %s: traffic to subset %q fails; correct the label, or give it to an endpoint%s",
 				host, missing[0], subset.GetName(), labelHint(missing[0], f.q.services.SomeLabels(f.r, s)))
 		default:
-			f.warn("subset-no-endpoint", at+".labels", "no endpoint of %q has all of the labels %s, although each is on some endpoint: what is sent to subset %q fails; correct the labels, or give them to one endpoint",
+			f.warn("subset-no-endpoint", at+".labels", "no endpoint of %q has all of the labels %s, although each is on some endpoint: traffic to subset %q fails; correct the labels, or give them to one endpoint",
 				host, joined(missing), subset.GetName())
 		}
 	}
@@ -111,7 +111,7 @@ func (f *findings) idlePolicy(policy *networking.TrafficPolicy, at string, s *se
 				s.Host, l.GetPort().GetNumber(), service.ListPorts(s.Ports))
 		}
 	}
-	for _, idle := range api.IdleInPolicy(policy, at, api.Scope{Ports: s.Ports, HTTP2: f.q.tables.HTTP2Upgrade(f.r)}) {
+	for _, idle := range fields.InPolicy(policy, at, fields.Scope{Ports: s.Ports, HTTP2: f.q.tables.HTTP2Upgrade(f.r)}) {
 		f.warn("field-ineffective", idle.Field, "%s", idle.Reason)
 	}
 }

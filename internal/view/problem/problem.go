@@ -41,12 +41,12 @@ type Queries struct {
 	checked   query.Collection[string, api.Problem]
 	// labels are the labels of workloads of a namespace, to propose them in problems.
 	labels query.Query[string, []mesh.Label]
-	// serverHosts are the hosts of the servers of a Gateway.
-	serverHosts query.Layers[api.Key, omap.Name, namespaces]
 	// members are the problems of Services of a name that a Service of another cluster has, too.
 	members query.Collection[service.All, api.Problem]
 	// registered are the problems of services of registries.
 	registered query.Collection[service.All, api.Problem]
+	// sessions are the problems of services whose labels ask for sessions.
+	sessions query.Collection[service.All, api.Problem]
 	// networks are the problems of gateways into networks.
 	networks query.Query[service.All, state.Problems]
 	// All returns the problems of all objects and sources, as a list of sets.
@@ -57,7 +57,6 @@ type Queries struct {
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries, gw *gateway.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp, gateways: gw, checks: checks()}
 	q.labels = query.Define(g, "labelsIn", func(a, b []mesh.Label) bool { return slices.Equal(a, b) }, q.labelsIn)
-	q.serverHosts = query.DefineLayers(g, "serverHosts", q.hostsOfServers)
 	same := func(a, b []api.Problem) bool { return slices.Equal(a, b) }
 	check := query.Define(g, "check", same, q.check)
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
@@ -69,6 +68,12 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.registered = query.Each(g, "registeredChecks", func(r *query.Reader, _ service.All) omap.Map[api.Key, omap.Unit] {
 		return t.Registries.All.Group(r, struct{}{})
 	}, query.Define(g, "registeredCheck", same, q.checkRegistered), func(_ service.All, k api.Key) api.Key { return k })
+	q.sessions = query.Each(g, "sessionChecks", func(r *query.Reader, _ service.All) (none omap.Map[api.Key, omap.Unit]) {
+		if t.Sessions() {
+			return none
+		}
+		return t.InSession.Group(r, struct{}{})
+	}, query.Define(g, "sessionCheck", same, q.checkSession), func(_ service.All, k api.Key) api.Key { return k })
 	q.networks = query.Define(g, "networkChecks", state.Problems.Equal, q.checkNetworks)
 	sameSets := func(a, b []state.Problems) bool {
 		return slices.EqualFunc(a, b, state.Problems.Equal)
@@ -90,7 +95,7 @@ func (q *Queries) all(r *query.Reader, _ service.All) ([]state.Problems, bool) {
 		sets = append(sets, q.checked.Get(r, kind.Name))
 	}
 	networks, _ := q.networks.Get(r, service.All{})
-	return append(sets, q.members.Get(r, service.All{}), q.registered.Get(r, service.All{}), networks), true
+	return append(sets, q.members.Get(r, service.All{}), q.registered.Get(r, service.All{}), q.sessions.Get(r, service.All{}), networks), true
 }
 
 // findings are the problems of one object.

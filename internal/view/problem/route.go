@@ -143,18 +143,18 @@ func (f *findings) destination(t target) {
 		host, _, _ = f.q.services.AliasOf(f.r, host, f.key.Namespace)
 	}
 	if !f.isService(host) {
-		report("route-no-host", t.at+".host", "there is no service %q: what is sent there fails%s", host, f.hostHint(host))
+		report("route-no-host", t.at+".host", "there is no service %q: traffic to it fails%s", host, f.hostHint(host))
 		return
 	}
 	view := service.HostView{Host: host, Viewer: f.q.scope.Viewer(f.r, host, f.key.Namespace)}
 	s, ok := f.q.services.Service.Get(f.r, view)
 	if !ok {
-		report("route-not-exported", t.at+".host", "the service %q is not exported to namespace %q: what is sent there from there fails; add the namespace to exportTo of the service", host, f.key.Namespace)
+		report("route-not-exported", t.at+".host", "the service %q is not exported to namespace %q: traffic from there to it fails; add the namespace to exportTo of the service", host, f.key.Namespace)
 		return
 	}
 	if n := t.to.GetPort().GetNumber(); n != 0 {
 		if _, ok := s.Port(n); !ok {
-			report("route-no-port", t.at+".port.number", "the service %q has no port %d: what is sent there fails; its ports are %s", host, n, service.ListPorts(s.Ports))
+			report("route-no-port", t.at+".port.number", "the service %q has no port %d: traffic to it fails; its ports are %s", host, n, service.ListPorts(s.Ports))
 		}
 	}
 	wanted := t.to.GetSubset()
@@ -169,7 +169,7 @@ func (f *findings) destination(t target) {
 		}
 	}
 	if !slices.Contains(names, wanted) {
-		report("route-no-subset", t.at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: what is sent there fails%s",
+		report("route-no-subset", t.at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: traffic to it fails%s",
 			f.key.Namespace, host, wanted, choice(wanted, names, "its subsets are", "it has no subsets; declare them in a DestinationRule"))
 	}
 }

@@ -68,7 +68,7 @@ func (f *findings) hostHint(wrong string) string {
 		return "; did you mean " + shown[near] + "?"
 	}
 	if isCluster && namespace == api.DefaultNamespace && f.key.Namespace == api.DefaultNamespace {
-		return "; short names of hosts stand for those of the object's namespace, " + api.DefaultNamespace + ": if that is not meant, write metadata.namespace"
+		return "; short names of hosts belong to the object's namespace, " + api.DefaultNamespace + ": if that is not meant, write metadata.namespace"
 	}
 	return ""
 }

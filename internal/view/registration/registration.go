@@ -130,7 +130,7 @@ func (q *Queries) facts(r *query.Reader, k api.Key) ([]Facts, bool) {
 			f.Connected, f.Proxy = p.Connected, proxy.NameOf(p.ID)
 			f.Health, _ = q.tables.Health.Get(r, a.Connection)
 			if a.refusal == "" {
-				f.Entry = EntryFor(p, a.group.Spec)
+				f.Entry = entryFor(p, a.group.Spec)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (q *Queries) groupFor(r *query.Reader, namespace string, c proxy.Registerin
 		return nil, "there is no such WorkloadGroup; create it, or correct AUTO_REGISTER_GROUP in the metadata of the proxy"
 	}
 	if !c.Verified && !q.tables.RegistersUnverified() {
-		return nil, "it has not shown who it is; connect it over TLS, with a token or a certificate of its service account (or set ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY=false where nobody else reaches the control plane)"
+		return nil, "it has not shown who it is; connect it over TLS, with a token or a certificate of its service account (or set ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY=false where no other client reaches the control plane)"
 	}
 	if want := group.Spec.GetTemplate().GetServiceAccount(); want != "" && c.Account != "" && want != c.Account {
 		return nil, fmt.Sprintf("the proxy has the service account %q and the template of the group %q; use one of them for both", c.Account, want)
@@ -218,8 +218,8 @@ func (q *Queries) problem(r *query.Reader, k api.Key) (list []api.Problem, ok bo
 	return list, len(list) > 0
 }
 
-// EntryFor returns the content of the entry of a proxy. The proxy's own metadata goes before the template of the group.
-func EntryFor(p *proxy.Proxy, group *networking.WorkloadGroup) *Entry {
+// entryFor returns the content of the entry of a proxy. The proxy's own metadata goes before the template of the group.
+func entryFor(p *proxy.Proxy, group *networking.WorkloadGroup) *Entry {
 	spec := &networking.WorkloadEntry{}
 	if group.GetTemplate() != nil {
 		spec = proto.Clone(group.Template).(*networking.WorkloadEntry)

@@ -13,18 +13,25 @@ import (
 )
 
 // ClientOf returns the attributes of a class's proxies, besides their set, that may matter to a host.
-func ClientOf(c proxy.Class) traffic.Client {
-	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6, Cluster: c.Cluster, Network: c.Network, Networks: c.Networks}
-	if !c.Rules.Empty() {
-		k.Rules = traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
+func (q *Queries) ClientOf(c proxy.Class) traffic.Client {
+	return traffic.Client{
+		Site: c.Site, Gateway: c.Gateway, Versions: traffic.VersionsOf(c.Families, q.tables.DualStack()), Cluster: c.Cluster, Network: c.Network, Networks: c.Networks,
+		OtherAuthority: c.OtherAuthority, Rules: RulesOf(c),
 	}
-	return k
+}
+
+// RulesOf returns the DestinationRules that select a class's proxies.
+func RulesOf(c proxy.Class) traffic.SelectingRules {
+	if c.Rules.Empty() {
+		return traffic.SelectingRules{}
+	}
+	return traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
 }
 
 // BaseClientOf returns the client attributes that may matter to a host of the base view. DestinationRules that select
 // clients are of their namespace, so they do not matter there.
-func BaseClientOf(c proxy.Class) traffic.Client {
-	k := ClientOf(c)
+func (q *Queries) BaseClientOf(c proxy.Class) traffic.Client {
+	k := q.ClientOf(c)
 	k.Rules = traffic.SelectingRules{}
 	return k
 }
@@ -57,13 +64,13 @@ func (q *Queries) defineClients(g *query.Graph) {
 		if k.Client.Gateway {
 			hosts = union(hosts, q.Index.ForGateways.Group(r, k.Set, ""), q.credentialHostsAmong(r, q.Hosts(r, k.Set)))
 		}
-		if k.Client.IPv6 {
-			hosts = union(hosts, q.Index.ForIPv6.Group(r, k.Set, ""))
+		if k.Client.Versions.One() {
+			hosts = union(hosts, q.Index.ForVersions.Group(r, k.Set, ""))
 		}
 		if k.Client.Cluster != "" {
 			hosts = union(hosts, q.clusterLocalAmong(r, k.Set))
 		}
-		if k.Client.Network != "" || !k.Client.Networks.Empty() || k.Client.IPv6 && q.services.MixedGateways(r) { // any endpoint may be there, or elsewhere
+		if q.anyHostDiffers(r, k.Client) {
 			hosts = union(hosts, q.Hosts(r, k.Set))
 		}
 		return union(hosts, q.hostsOfSelectingRules(r, k)), true
@@ -85,16 +92,23 @@ func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
 	if c.Gateway {
 		sets = append(sets, q.services.Index.ForGateways.Group(r, service.All{}, ""), q.credentialHosts(r))
 	}
-	if c.IPv6 {
-		sets = append(sets, q.services.Index.ForIPv6.Group(r, service.All{}, ""))
+	if c.Versions.One() {
+		sets = append(sets, q.services.Index.ForVersions.Group(r, service.All{}, ""))
 	}
 	if c.Cluster != "" {
 		sets = append(sets, q.tables.Hosts.ClusterLocal.Group(r, ""))
 	}
-	if c.Network != "" || !c.Networks.Empty() || c.IPv6 && q.services.MixedGateways(r) { // any endpoint may be there, or elsewhere
+	if q.anyHostDiffers(r, c) {
 		sets = append(sets, q.services.PublicHosts(r))
 	}
 	return union(sets...)
+}
+
+// anyHostDiffers reports whether every host may look different to a client: any endpoint may be in its network or elsewhere, behind a gateway of
+// another version of IP, or at addresses that the client cannot use.
+func (q *Queries) anyHostDiffers(r *query.Reader, c traffic.Client) bool {
+	return c.OtherAuthority || c.Network != "" || !c.Networks.Empty() || c.Versions.One() && q.tables.DualStack() ||
+		c.Versions != traffic.UsualVersions && q.services.MixedGateways(r)
 }
 
 // ClientHosts are the hosts of a set that may look different to a client than to others of the set.

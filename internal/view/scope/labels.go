@@ -28,7 +28,7 @@ type LabelledClients struct {
 
 // LabelledClientsOf returns the labelled clients of a class. ok is false if no rule depends on their labels.
 func LabelledClientsOf(c proxy.Class) (k LabelledClients, ok bool) {
-	return LabelledClients{SetOf(c), c.Labels, ClientOf(c).Rules}, !c.Labels.Empty() || !c.Rules.Empty()
+	return LabelledClients{SetOf(c), c.Labels, RulesOf(c)}, !c.Labels.Empty() || !c.Rules.Empty()
 }
 
 // relevantLabels are the labels of a workload that occur in matches of rules that its namespace sees.

@@ -21,10 +21,7 @@ type Authorizer struct {
 
 // Authorizer returns the service of a provider as the proxies of a set see it. If they cannot reach it, trouble says why.
 func (q *Queries) Authorizer(r *query.Reader, s Set, p *meshconfig.MeshConfig_ExtensionProvider) (a Authorizer, trouble string) {
-	service, port := p.GetEnvoyExtAuthzHttp().GetService(), p.GetEnvoyExtAuthzHttp().GetPort()
-	if o := p.GetEnvoyExtAuthzGrpc(); o != nil {
-		service, port = o.Service, o.Port
-	}
+	service, port := state.AuthorizerService(p)
 	return q.Backend(r, s, service, port)
 }
 
@@ -84,7 +81,7 @@ func (q *Queries) destination(r *query.Reader, s Set, namespace, host string, po
 	case !ok || !s.Overlay() && !q.Hosts(r, s).Has(omap.Name(a.Host)):
 		return a, fmt.Sprintf("there is no service %q that the workload sees", a.Host)
 	case namespace != "" && found.Namespace != namespace:
-		return a, fmt.Sprintf("the service %q is that of namespace %q, not of %q", a.Host, found.Namespace, namespace)
+		return a, fmt.Sprintf("the service %q belongs to namespace %q, not to %q", a.Host, found.Namespace, namespace)
 	}
 	if _, ok := found.Port(a.Port); !ok {
 		return a, fmt.Sprintf("the service %q has no port %d", a.Host, a.Port)

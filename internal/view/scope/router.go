@@ -22,10 +22,10 @@ func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
 		labels = served.Labels
 	}
 	c := proxy.Class{
-		Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: mesh.FamiliesOf(p.Addresses), HTTP10: p.HTTP10 || q.tables.HTTP10(), Idle: p.Idle, Networks: p.Networks, Topology: p.Topology, Connections: p.Connections,
+		Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: q.tables.FamiliesOf(p.Addresses), HTTP10: p.HTTP10 || q.tables.HTTP10(), Idle: p.Idle, Balance: proxy.Balance{Outbound: p.Balance.Outbound}, Networks: p.Networks, Topology: p.Topology, Connections: p.Connections,
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels), Labels: q.gatewayLabels(r, labels),
 		Selectors: q.selectorsFor(r, p.Namespace, labels), Ingress: q.servesIngresses(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
-		Policies: policy.Selecting(q.tables, r, p.Namespace, labels), Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy),
+		Policies: policy.Selecting(q.tables, r, p.Namespace, labels), Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy), OtherAuthority: p.OtherAuthority && q.Measured(r),
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)

@@ -398,7 +398,7 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 		// The base view has the host with all of these.
 		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.GRPCWebPorts = nil, nil, nil, nil
 		f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil
-		f.ForGateways, f.ForIPv6 = false, false
+		f.ForGateways, f.ForVersions = false, false
 		return []service.Footprint{f}, ok
 	}
 	f, ok := q.services.FootprintAt(r, v, q.exposures(r, h))

@@ -48,12 +48,12 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	}
 	c := proxy.Class{
 		Labels:    q.relevantLabels(r, p.Namespace, labels),
-		Namespace: p.Namespace, Mode: p.Mode, Inbound: applicationPorts(served.Ports, p.OwnPorts), Own: served.Own, Families: mesh.FamiliesOf(p.Addresses),
+		Namespace: p.Namespace, Mode: p.Mode, Inbound: applicationPorts(served.Ports, p.OwnPorts), Own: served.Own, Families: q.tables.FamiliesOf(p.Addresses),
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels),
-		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10 || q.tables.HTTP10(), Idle: p.Idle, Names: p.DNS, Networks: p.Networks, HostsOnDemand: p.HostsOnDemand,
+		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10 || q.tables.HTTP10(), Idle: p.Idle, Balance: p.Balance, Names: p.DNS, Networks: p.Networks, HostsOnDemand: p.HostsOnDemand,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		MTLS:       q.services.Peers.Selected(r, p.Namespace, labels), NoCertificate: p.NoCertificate, Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
-		Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy),
+		Telemetry: telemetry.Selecting(q.tables, r, p.Namespace, labels), OldStats: q.oldStats(r, p.Envoy), OtherAuthority: p.OtherAuthority && q.Measured(r),
 	}
 	c.Filters = filter.Selecting(q.tables, r, p.Namespace, labels)
 	c.Conditions = filter.Conditions(q.tables, r, p, c.Filters)
@@ -63,7 +63,10 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 			c.Sidecar = row.Object
 		}
 		if len(row.Ingress) > 0 {
-			c.Inbound = ingressPorts(row, p.Namespace)
+			services := c.Inbound
+			if c.Inbound = ingressPorts(row, p.Namespace); q.tables.ServicesBesideIngress() {
+				c.Inbound = withOthers(c.Inbound, services)
+			}
 		}
 		c.Inbound = withPoolLimits(row, c.Inbound)
 	}
@@ -130,6 +133,10 @@ func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string,
 			admits := e.Admits(namespace, h.Host, h.Set.Namespace)
 			switch {
 			case isHTTPProxy(e): // requests to an HTTP proxy name the port themselves
+			case e.IsUnix():
+				if admits {
+					out = append(out, service.Exposure{IP: e.IP, Bound: true, Protocol: e.Protocol, HasProtocol: true})
+				}
 			case e.Port == port:
 				// The route configuration of a port belongs to the listener with that port: only the listener's hosts are
 				// in it. Nor can other listeners use its address.
@@ -303,6 +310,17 @@ func ingressPorts(row *state.Sidecar, namespace string) intern.List[proxy.Inboun
 		list = append(list, p)
 	}
 	return intern.Of(list...)
+}
+
+// withOthers adds the ports of services to the ones of a Sidecar. Of two ports with a number the one of the Sidecar counts.
+func withOthers(ingress, services intern.List[proxy.InboundPort]) intern.List[proxy.InboundPort] {
+	ports := ingress.Items()
+	for _, p := range services.Items() {
+		if !slices.ContainsFunc(ports, func(other proxy.InboundPort) bool { return other.Number == p.Number }) {
+			ports = append(ports, p)
+		}
+	}
+	return intern.Of(ports...)
 }
 
 func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Hosts {

@@ -49,6 +49,7 @@ func newSelectedEndpoint(name string, e mesh.Endpoint) SelectedEndpoint {
 	b := make([]byte, 0, 128)
 	text := func(s string) { b = append(append(b, s...), 0) }
 	text(e.Address)
+	text(e.Second)
 	text(e.Locality.String())
 	text(e.Network)
 	text(e.Cluster)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -129,6 +130,10 @@ func (at Exposure) protocolOf(p mesh.Port) mesh.Protocol {
 // listenAddress is the address of a port at an IP, with the options of the exposure.
 func (at Exposure) listenAddress(ip string, p mesh.Port) ListenAddress {
 	c := ListenAddress{Address{ip, p.Number}, ListenOptions{FromSidecar: at.IP != "", Bound: at.Bound}}
+	if c.IsUnix() { // it has all ports of the service
+		c.Port, c.Protocol = 0, at.Protocol
+		return c
+	}
 	if as := at.protocolOf(p); as != p.Protocol {
 		c.Protocol = as
 	}
@@ -140,7 +145,7 @@ func DefaultExposure(string, uint32) []Exposure { return []Exposure{{}} }
 
 func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace string, port uint32) []Exposure) Footprint {
 	f := Footprint{
-		Host: s.Host, Created: s.Created, OverruledNamespaces: s.OverruledNamespaces, ForGateways: s.DiffersForGateways(), ForIPv6: s.ResolvesNames(),
+		Host: s.Host, Created: s.Created, OverruledNamespaces: s.OverruledNamespaces, ForGateways: s.DiffersForGateways(), ForVersions: s.ResolvesNames(),
 	}
 	own := serviceAddresses{headless: q.headless(r, s), cluster: s.Headless}
 	own.singles, own.blocks = splitAddresses(s.Host, s.allAddresses())
@@ -185,7 +190,7 @@ func (f *Footprint) addExposedAddress(p mesh.Port, at Exposure, dynamic bool) {
 		options := ListenOptions{FromSidecar: true, Bound: at.Bound}
 		f.HTTPAddresses = append(f.HTTPAddresses, HTTPAddress{ListenAddress{c.Address, options}, http && dynamic, protocol == mesh.GRPCWeb})
 	}
-	if !http {
+	if !http && !slices.Contains(f.Connections, c) {
 		f.Connections = append(f.Connections, c)
 	}
 }

@@ -31,8 +31,8 @@ type Footprint struct {
 	DynamicPorts []uint32
 	// GRPCWebPorts are the HTTP ports that are declared gRPC-Web.
 	GRPCWebPorts []uint32
-	// Connections are the addresses where connections to the host are recognised by address or by SNI. An empty IP stands
-	// for any address.
+	// Connections are the addresses where connections to the host are recognised by address or by SNI. An empty IP means
+	// any address.
 	Connections []ListenAddress
 	// HTTPAddresses are the addresses of Sidecar listeners where requests for the host are recognised by their Host
 	// header.
@@ -44,9 +44,9 @@ type Footprint struct {
 	VIPs []string
 	// OverruledNamespaces are the namespaces whose declaration of the host lost the conflict.
 	OverruledNamespaces []string
-	// ForGateways says that the host differs for gateways; see Service.DiffersForGateways. ForIPv6 says that it differs for proxies
-	// with addresses of IPv6 only; see Service.ResolvesNames.
-	ForGateways, ForIPv6 bool
+	// ForGateways says that the host differs for gateways; see Service.DiffersForGateways. ForVersions says that it differs for proxies
+	// with addresses of one version of IP that is not the one of most; see Service.ResolvesNames.
+	ForGateways, ForVersions bool
 	// HoldsVIPs says that the VIPs belong to a Service of a Kubernetes cluster that the base view does not have. It is set in overlays
 	// only. The clients do not get the listeners of the base view at these addresses.
 	HoldsVIPs bool
@@ -59,6 +59,9 @@ type Address struct {
 	IP   string
 	Port uint32
 }
+
+// IsUnix reports whether it is a Unix domain socket.
+func (a Address) IsUnix() bool { return strings.HasPrefix(a.IP, "unix://") }
 
 // Compare orders by IP, then by port.
 func (a Address) Compare(o Address) int {
@@ -134,7 +137,7 @@ func (f Footprint) append(b []byte) []byte {
 	if f.ForGateways {
 		b = append(b, 7)
 	}
-	if f.ForIPv6 {
+	if f.ForVersions {
 		b = append(b, 8)
 	}
 	if f.HoldsVIPs {
@@ -190,9 +193,13 @@ func (q *Queries) headless(r *query.Reader, s *Service) bool {
 func (q *Queries) endpointAddresses(r *query.Reader, s *Service, port uint32) []string {
 	var out []string
 	for _, e := range q.Endpoints(r, s, port) {
-		a, err := netip.ParseAddr(e.Address)
-		if err == nil && a.Zone() == "" && !a.Unmap().IsUnspecified() && e.Port != 0 && e.Health < mesh.Draining {
-			out = append(out, a.Unmap().String())
+		if e.Port == 0 || e.Health >= mesh.Draining {
+			continue
+		}
+		for _, text := range []string{e.Address, e.Second} {
+			if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && !a.Unmap().IsUnspecified() {
+				out = append(out, a.Unmap().String())
+			}
 		}
 	}
 	slices.Sort(out)
@@ -304,11 +311,12 @@ type FootprintIndex[C comparable] struct {
 	DedicatedPorts query.Groups[C, HostPort, omap.Name]
 	// Domains maps a domain to the hosts that ask for it on an HTTP port.
 	Domains query.Groups[C, Domain, Candidate]
-	// Overruled maps a namespace to the hosts whose declaration by it lost the conflict, and to the cluster hosts of
-	// which such a host is a short name. The empty name maps to all hosts with an overruled declaration.
+	// Overruled maps a namespace to the hosts whose declaration by it lost the conflict, and to the cluster hosts
+	// for which such a host is a short name. The empty name maps to all hosts with an overruled declaration.
 	Overruled query.Groups[C, omap.Name, omap.Name]
-	// ForGateways and ForIPv6 map the empty name to the hosts that differ for gateways, and for proxies with addresses of IPv6 only.
-	ForGateways, ForIPv6 query.Groups[C, omap.Name, omap.Name]
+	// ForGateways and ForVersions map the empty name to the hosts that differ for gateways, and for proxies with addresses of one version of IP that
+	// is not the one of most.
+	ForGateways, ForVersions query.Groups[C, omap.Name, omap.Name]
 }
 
 // DynamicHTTPCandidate is the creation time of a candidate without a host that represents the HTTP hosts of an address
@@ -369,7 +377,7 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c qu
 	t.Domains = DefineDomains(g, tag+"domains", c)
 	t.Overruled = defineOverruled(g, tag, domain, c)
 	t.ForGateways = whichHosts(g, tag+"forGateways", c, func(f Footprint) bool { return f.ForGateways })
-	t.ForIPv6 = whichHosts(g, tag+"forIPv6", c, func(f Footprint) bool { return f.ForIPv6 })
+	t.ForVersions = whichHosts(g, tag+"forVersions", c, func(f Footprint) bool { return f.ForVersions })
 	return t
 }
 

@@ -205,6 +205,48 @@ func TestEndpointsOfPods(t *testing.T) {
 	}
 }
 
+// TestPortsOfSlices checks which ports of a service the endpoints of a slice serve: the numbered ones of that name; all others, at the ports of their
+// targets, if some port of the slice has no number, which means all ports; none if the slice has no port.
+func TestPortsOfSlices(t *testing.T) {
+	const host = "a.shop.svc.cluster.local"
+	written := &kube.Service{Ports: []kube.ServicePort{
+		{Name: "web", Number: 80, Target: 8080, Protocol: mesh.TCP}, {Name: "other", Number: 81, Target: 81, Protocol: mesh.TCP},
+	}}
+	for _, c := range []struct {
+		name  string
+		ports []kube.SlicePort
+		want  string
+	}{
+		{"numbered", []kube.SlicePort{{Name: "web", Number: 9000}}, "80: 9000, 81: 0"},
+		{"all", []kube.SlicePort{{}}, "80: 8080, 81: 81"},
+		{"all, by a name", []kube.SlicePort{{Name: "web"}}, "80: 8080, 81: 81"},
+		{"one numbered, and all", []kube.SlicePort{{Name: "web", Number: 9000}, {}}, "80: 9000, 81: 81"},
+		{"all, and one numbered", []kube.SlicePort{{Name: "other"}, {Name: "web", Number: 9000}}, "80: 9000, 81: 81"},
+		{"none", nil, "80: 0, 81: 0"},
+	} {
+		w := meshtest.New(t)
+		w.Observe(values{
+			in("west", kube.KindService, "a"): written,
+			in("west", kube.KindEndpointSlice, "s"): &kube.Slice{
+				Service: "a", Ports: intern.Of(c.ports...), Endpoints: []kube.SliceEndpoint{{Address: "10.10.0.1"}},
+			},
+		})
+		r := w.Graph.Naive()
+		s, _ := w.Queries.Services.Service.Get(r, service.HostView{Host: host})
+		var got []string
+		for _, p := range s.Ports {
+			number := uint32(0)
+			for _, e := range w.Queries.Services.Endpoints(r, s, p.Number) {
+				number = e.Port
+			}
+			got = append(got, fmt.Sprintf("%d: %d", p.Number, number))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s: %s, want %s", c.name, text, c.want)
+		}
+	}
+}
+
 // TestPodsOfOtherNamespaces checks that an endpoint that refers to a pod of another namespace has the identity of that pod, and waits for
 // it.
 func TestPodsOfOtherNamespaces(t *testing.T) {

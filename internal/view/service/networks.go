@@ -63,14 +63,14 @@ func (q *Queries) Gateways(r *query.Reader, network, cluster string) []Gateway {
 	return all
 }
 
-// GatewaysFor are the gateways to endpoints of a network in a cluster that a client uses: where there are gateways of both versions of IP, the
-// ones of IPv6 if the client has no other addresses, and else the ones of IPv4.
-func (q *Queries) GatewaysFor(r *query.Reader, network, cluster string, ipv6 bool) []Gateway {
+// GatewaysFor are the gateways to endpoints of a network in a cluster that a client with addresses of some families uses: where there are gateways of both
+// versions of IP, the ones of its versions.
+func (q *Queries) GatewaysFor(r *query.Reader, network, cluster string, f mesh.Families) []Gateway {
 	list := q.Gateways(r, network, cluster)
 	if !mixed(list) {
 		return list
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(g Gateway) bool { return g.isIPv6() != ipv6 })
+	return slices.DeleteFunc(slices.Clone(list), func(g Gateway) bool { return !f.Has(g.Address) })
 }
 
 func (g Gateway) isIPv6() bool { return strings.Contains(g.Address, ":") }

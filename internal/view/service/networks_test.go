@@ -52,19 +52,26 @@ func TestGatewaysByNode(t *testing.T) {
 	}
 }
 
-// TestGatewaysByVersion: where a network has gateways of both versions of IP, a client uses the ones of a version of its own.
+// TestGatewaysByVersion: where a network has gateways of both versions of IP, a client uses the ones of its versions: all if it has
+// addresses of both.
 func TestGatewaysByVersion(t *testing.T) {
 	const both = "networks: {north: {gateways: [{address: 192.0.2.1, port: 1}, {address: '2001:db8::1', port: 1}]}}\n"
 	w := meshtest.New(t)
-	for _, c := range []struct{ networks, ipv4, ipv6 string }{
-		{both, "[{ 192.0.2.1 1}]", "[{ 2001:db8::1 1}]"},
-		{"networks: {north: {gateways: [{address: 192.0.2.1, port: 1}]}}\n", "[{ 192.0.2.1 1}]", "[{ 192.0.2.1 1}]"},
-		{"networks: {north: {gateways: [{address: '2001:db8::1', port: 1}]}}\n", "[{ 2001:db8::1 1}]", "[{ 2001:db8::1 1}]"},
-		{"networks: {north: {gateways: [{address: gw.example.com, port: 1}]}}\n", "[]", "[]"},
+	for _, c := range []struct{ networks, ipv4, ipv6, all string }{
+		{both, "[{ 192.0.2.1 1}]", "[{ 2001:db8::1 1}]", "[{ 192.0.2.1 1} { 2001:db8::1 1}]"},
+		{"networks: {north: {gateways: [{address: 192.0.2.1, port: 1}]}}\n", "[{ 192.0.2.1 1}]", "[{ 192.0.2.1 1}]", "[{ 192.0.2.1 1}]"},
+		{"networks: {north: {gateways: [{address: '2001:db8::1', port: 1}]}}\n", "[{ 2001:db8::1 1}]", "[{ 2001:db8::1 1}]", "[{ 2001:db8::1 1}]"},
+		{"networks: {north: {gateways: [{address: gw.example.com, port: 1}]}}\n", "[]", "[]", "[]"},
 	} {
 		w.ConfigureNetworks(c.networks)
 		r, s := w.Graph.Naive(), w.Queries.Services
-		ipv4, ipv6 := fmt.Sprint(s.GatewaysFor(r, "north", "", false)), fmt.Sprint(s.GatewaysFor(r, "north", "", true))
+		of := func(f mesh.Families) string { return fmt.Sprint(s.GatewaysFor(r, "north", "", f)) }
+		ipv4, ipv6 := of(mesh.OnlyIPv4), of(mesh.OnlyIPv6)
+		for _, f := range []mesh.Families{mesh.BothFamilies, mesh.DualStack} {
+			if got := of(f); got != c.all {
+				t.Errorf("%s: with both versions %s, want %s", c.networks, got, c.all)
+			}
+		}
 		if ipv4 != c.ipv4 || ipv6 != c.ipv6 || s.MixedGateways(r) != (c.networks == both) || !s.HasGateways(r, "north") {
 			t.Errorf("%s: %s, %s; want %s, %s", c.networks, ipv4, ipv6, c.ipv4, c.ipv6)
 		}

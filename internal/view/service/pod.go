@@ -38,7 +38,9 @@ func (q *Queries) definePods(g *query.Graph) {
 		if unready, _ := q.tables.Kube.UnreadyPods.Get(r, k); !ok || unready || pod.Address == "" {
 			return nil, false
 		}
-		return []SelectedEndpoint{newSelectedEndpoint(podName(k), q.podEndpoint(r, k, pod, pod.Address))}, true
+		out := q.podEndpoint(r, k, pod, pod.Address)
+		out.Second = q.secondAddress(pod)
+		return []SelectedEndpoint{newSelectedEndpoint(podName(k), out)}, true
 	})
 	q.selectedPods = query.Each(g, "selectedPods", q.podsWith, elem, func(_ Selection, pod api.Key) api.Key { return pod })
 }
@@ -57,6 +59,9 @@ func (q *Queries) endpointsOf(r *query.Reader, k endpointsKey) ([]SelectedEndpoi
 		return nil, false
 	}
 	out := q.podEndpoint(r, k.at, pod, pod.Address)
+	if written, ok := q.tables.Kube.Services.Get(r, k.service); ok && written.DualStack {
+		out.Second = q.secondAddress(pod)
+	}
 	out.Ports, out.OnlyPorts = map[string]uint32{}, true
 	for _, p := range s.Ports {
 		if n := podPort(pod, p); n != 0 {
@@ -90,7 +95,12 @@ func (q *Queries) endpointsOfSlice(r *query.Reader, k api.Key) ([]SelectedEndpoi
 		out := mesh.Endpoint{Address: e.Address, Place: mesh.Place{Cluster: k.Cluster}}
 		out.Network = q.tables.NetworkOf(r, out.Labels, k.Cluster, e.Address)
 		if at, pod := q.podOf(r, k, e); pod != nil {
+			second, follows := q.paired(r, state.ServiceOf(k, slice), pod, e.Address)
+			if follows {
+				continue
+			}
 			out = q.podEndpoint(r, at, pod, e.Address)
+			out.Second = second
 			if at.Namespace != k.Namespace && pod.ServiceAccount != "" {
 				out.ServiceAccount = at.Namespace + "/" + pod.ServiceAccount
 			}
@@ -109,6 +119,28 @@ func (q *Queries) endpointsOfSlice(r *query.Reader, k api.Key) ([]SelectedEndpoi
 		list = append(list, newSelectedEndpoint(q.endpointName(r, k, e), out))
 	}
 	return list, true
+}
+
+// secondAddress is the address of a pod in the other version of IP than its first one, in a dual-stack mesh; empty if it has none.
+func (q *Queries) secondAddress(pod *kube.Pod) string {
+	if !q.tables.DualStack() {
+		return ""
+	}
+	return mesh.Other(pod.Address, pod.MoreAddresses.Items()...)
+}
+
+// paired returns the address of a pod in the other version of IP, in a dual-stack mesh, if the slices of a Service have this one, too. There is one endpoint
+// for both, at the first address of the pod: follows says that the given address is not the first.
+func (q *Queries) paired(r *query.Reader, service api.Key, pod *kube.Pod, address string) (second string, follows bool) {
+	if !q.tables.DualStack() || !pod.Has(address) {
+		return "", false
+	}
+	list := append([]string{pod.Address}, pod.MoreAddresses.Items()...)
+	other := mesh.Other(address, list...)
+	if other == "" || q.tables.Kube.SlicesWith.Group(r, state.ServiceAddress{Service: service, Address: other}).Len() == 0 {
+		return "", false
+	}
+	return other, slices.Index(list, other) < slices.Index(list, address)
 }
 
 // endpointName names an endpoint of a slice: the name of the slice and the address. Behind them is the pod that the endpoint refers to, if
@@ -158,17 +190,18 @@ func (q *Queries) slicesOfPod(r *query.Reader, k api.Key, pod *kube.Pod) omap.Ma
 	return all
 }
 
-// slicePorts returns the ports of the endpoints of a slice, by the name of the port of the service. only is false if the slice
-// leaves the numbers to the service.
+// slicePorts returns the numbered ports of the endpoints of a slice, by the name of the port of the service. A port without a number means all
+// ports of the service, whatever its name is: then only is false, and ports without a number in the slice have the number of their target.
 func slicePorts(slice *kube.Slice) (ports map[string]uint32, only bool) {
-	ports = map[string]uint32{}
+	ports, only = map[string]uint32{}, true
 	for p := range slice.Ports.All() {
 		if p.Number == 0 {
-			return nil, false
+			only = false
+			continue
 		}
 		ports[p.Name] = p.Number
 	}
-	return ports, true
+	return ports, only
 }
 
 // podOf is the pod of an endpoint of a slice; nil if there is none.

@@ -87,7 +87,7 @@ func (q *Queries) registered(r *query.Reader, s *Service, port uint32) (out []me
 	return withoutRepeats(out, s)
 }
 
-// scale is how many units of the weights of endpoints are the weight 1, if those of all declarations have one scale.
+// scale is how many units of the weights of endpoints are the weight 1, if the weights of all declarations have one scale.
 func (q *Queries) scale(r *query.Reader, s *Service) uint32 {
 	scale := uint32(1)
 	for _, declaration := range s.Declarations {

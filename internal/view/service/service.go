@@ -100,7 +100,7 @@ func (s *Service) DiffersForGateways() bool {
 }
 
 // ResolvesNames reports whether Envoy resolves names to reach the service. A proxy with only IPv6 addresses
-// resolves names to IPv6 addresses, any other proxy to IPv4 addresses.
+// resolves names to IPv6 addresses, any other proxy to IPv4 addresses, or in a dual-stack mesh to addresses of its versions.
 func (s *Service) ResolvesNames() bool {
 	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin || s.Resolution == mesh.DynamicDNS
 }
@@ -108,7 +108,7 @@ func (s *Service) ResolvesNames() bool {
 // AddressesIn are the addresses of the service for clients in a cluster: the addresses of the Service in that cluster,
 // or else of the Service that decides. foreign is true in the second case.
 func (s *Service) AddressesIn(cluster string) (list []string, foreign bool) {
-	if !s.ByFamily || cluster == "" {
+	if !s.ByFamily || cluster == "" || !s.OfCluster() {
 		return s.Addresses, false
 	}
 	for _, p := range s.Declarations {
@@ -126,7 +126,7 @@ func (s *Service) Foreign(cluster string) bool {
 }
 
 // AddressesFor are the addresses of the service that clients of some families in a cluster call. Clients of both families call the
-// first one.
+// first one, and all in a dual-stack mesh.
 func (s *Service) AddressesFor(f mesh.Families, cluster string) []string {
 	addresses, _ := s.AddressesIn(cluster)
 	all, _ := splitAddresses(s.Host, addresses)
@@ -349,12 +349,12 @@ func Declarations(claims omap.Map[claim.Claim, omap.Unit], v HostView) iter.Seq2
 // DeclaringNamespace is the namespace whose declaration of a host is used for clients of the viewing namespace: that
 // namespace itself if it declares the host, else the namespace of the first visible declaration: the oldest Service of a
 // Kubernetes cluster, else the oldest ServiceEntry. It is empty if none is visible. Where a Service or ServiceEntry declares the host, no
-// registry does: the visibility of the host is that of the objects. Else the first registry declares it. claims are all claims on the host.
+// registry does: the objects decide about the visibility of the host. Else the first registry declares it. claims are all claims on the host.
 func DeclaringNamespace(claims omap.Map[claim.Claim, omap.Unit], layer string) string {
 	first, declared := "", api.Key{}
 	for c := range claims.All() {
 		if c.Kind != claim.Service || c.Registry && declared != (api.Key{}) && declared != c.Object() {
-			break // claims are sorted by kind, and those of registries are last
+			break // claims are sorted by kind, and claims of registries are last
 		}
 		declared = c.Object()
 		if !c.VisibleTo(layer) {

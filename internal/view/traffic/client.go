@@ -19,15 +19,62 @@ type Client struct {
 	Rules SelectingRules
 	// Gateway is true if the client is a gateway. It matters to services with Service.DiffersForGateways.
 	Gateway bool
-	// IPv6 is true if the client has addresses of IPv6 only. It matters to services with Service.ResolvesNames.
-	IPv6 bool
+	// Versions are the IP versions of the client's addresses. They matter to services with Service.ResolvesNames, to endpoints behind gateways into
+	// networks, and in a dual-stack mesh to all endpoints.
+	Versions Versions
 	// Cluster is the cluster of the client. It matters to services that are local to each cluster.
 	Cluster string
 	// Network is the network of the client, if gateways lead into it. It matters to services with endpoints there.
 	Network string
 	// Networks are the networks whose endpoints the client wants; empty for all.
 	Networks intern.List[string]
+	// OtherAuthority is true if requests of the client name its workload in a header. It matters to services with mutual TLS of the mesh.
+	OtherAuthority bool
 }
+
+// Versions are the IP versions of the addresses that a client uses, where most clients use others.
+type Versions uint8
+
+// The versions.
+const (
+	// UsualVersions are both versions in a dual-stack mesh, and else IPv4.
+	UsualVersions Versions = iota
+	// IPv4Only is the value of a client without addresses of IPv6 in a dual-stack mesh.
+	IPv4Only
+	// IPv6Only is the value of a client without addresses of IPv4.
+	IPv6Only
+	// GatewaysOfBoth is the value of a client with addresses of both versions in another mesh: it uses gateways into networks of both.
+	GatewaysOfBoth
+)
+
+// VersionsOf returns the versions of a client. dualStack says that the mesh is dual-stack.
+func VersionsOf(f mesh.Families, dualStack bool) Versions {
+	switch {
+	case f == mesh.OnlyIPv6:
+		return IPv6Only
+	case f == mesh.OnlyIPv4 && dualStack:
+		return IPv4Only
+	case f == mesh.BothFamilies:
+		return GatewaysOfBoth
+	}
+	return UsualVersions
+}
+
+// Families returns the versions as families. dualStack says that the mesh is dual-stack.
+func (v Versions) Families(dualStack bool) mesh.Families {
+	switch {
+	case v == IPv6Only:
+		return mesh.OnlyIPv6
+	case v == GatewaysOfBoth:
+		return mesh.BothFamilies
+	case v == UsualVersions && dualStack:
+		return mesh.DualStack
+	}
+	return mesh.OnlyIPv4
+}
+
+// One reports whether the client uses one version where most clients use both, or the other one.
+func (v Versions) One() bool { return v == IPv4Only || v == IPv6Only }
 
 // SelectingRules are the DestinationRules whose workload selector selects a client.
 type SelectingRules struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// MaxDelegates bounds how many rules of one VirtualService may delegate.
-const MaxDelegates = 60
+// maxDelegates bounds how many rules of one VirtualService may delegate.
+const maxDelegates = 60
 
 // MergedRoutes are the rules of a VirtualService, in which the rules of delegates replace the rules that delegate to
 // them.
@@ -46,7 +46,7 @@ func (q *Queries) merged(r *query.Reader, k api.Key) (*MergedRoutes, bool) {
 	out := &MergedRoutes{VirtualService: &state.VirtualService{Object: k, Hosts: root.Hosts}}
 	hashes := [][]byte{root.Hash[:]}
 	var rules []*networking.HTTPRoute
-	left := MaxDelegates
+	left := maxDelegates
 	for i, rule := range root.Spec.Http {
 		if rule.Delegate == nil {
 			rules = append(rules, rule)
@@ -54,7 +54,7 @@ func (q *Queries) merged(r *query.Reader, k api.Key) (*MergedRoutes, bool) {
 		}
 		at := fmt.Sprintf("spec.http[%d].delegate", i)
 		if left--; left < 0 {
-			out.drop(at, "only the first %d rules that delegate are used: the rule has no effect", MaxDelegates)
+			out.drop(at, "only the first %d rules that delegate are used: the rule has no effect", maxDelegates)
 			continue
 		}
 		d, why := q.delegate(r, state.DelegateOf(rule.Delegate, k.Namespace), k.Namespace)
@@ -160,7 +160,7 @@ func mergeMatches(root, leaf []*networking.HTTPMatchRequest) (out []*networking.
 			if conflict == "" {
 				out, found = append(out, mergeMatch(r, l)), true
 			} else if why == "" {
-				why = fmt.Sprintf("match[%d] lies outside the match that delegates, or cannot be told to lie inside: %s", i, conflict)
+				why = fmt.Sprintf("match[%d] lies outside the match that delegates, or is not known to lie inside: %s", i, conflict)
 			}
 		}
 		if !found {

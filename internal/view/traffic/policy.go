@@ -60,7 +60,7 @@ func (q *Queries) policy(r *query.Reader, v service.HostView) (*Policy, bool) {
 		places = []lookupStep{{home, false}, {root, false}}
 	}
 	// The root namespace is a client namespace, too. Rules that it exports to all must not come before the rules of
-	// the service's own namespace, whoever the client is.
+	// the service's own namespace, for every client.
 	if v.Viewer != "" {
 		places = slices.Insert(places, 0, lookupStep{v.Viewer, v.Viewer == root})
 	}

@@ -42,6 +42,8 @@ type Plan struct {
 	// DedicatedPort if it is set.
 	HTTP          bool
 	DedicatedPort service.HostPort
+	// Also are further addresses whose connections are handled by the same listener, of a service with addresses of both IP versions.
+	Also []string
 	// Bound says that the listener has a socket. Otherwise connections are redirected to it.
 	Bound bool
 	// DynamicHTTP says that routes may lead to services that the proxy resolves for each request.
@@ -73,7 +75,7 @@ type DubboCall struct {
 }
 
 // Dubbo returns where calls of Dubbo go, if all connections at the address are of Dubbo. One listener has the interfaces of all hosts: it
-// cannot tell other protocols apart.
+// cannot distinguish other protocols.
 func (p *Plan) Dubbo() []DubboCall {
 	if p.HTTP || p.others || p.DefaultRule == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -27,7 +28,7 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 		}
 		s = wider
 	}
-	port, ok := s.Port(k.at.Port)
+	port, ok := portAt(s, k.at)
 	if !ok || !s.Headless && !k.options.FromSidecar && k.at.IP != "" && !s.ListensAt(k.at.IP, k.families, k.cluster) {
 		return Part{}, false
 	}
@@ -53,12 +54,36 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 	default:
 		b.addTCP(objects)
 	}
+	if port.Number == 0 {
+		b.rules = slices.DeleteFunc(b.rules, func(r Rule) bool { return r.Object == api.Key{} })
+		if len(b.rules) == 0 {
+			return Part{}, false
+		}
+	}
 	part := Part{Host: k.Host, namespace: s.Namespace, options: k.options, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}
 	part.service, part.foreign = s.OfCluster(), s.Foreign(k.cluster)
 	if port.Protocol == mesh.Dubbo && own && s.Dubbo != nil {
 		part.Dubbo, part.Calls = s.Dubbo, b.callRules(objects, *s.Dubbo)
 	}
 	return part.withHash(s.Created), true
+}
+
+// portAt returns the port of a service to which connections at an address are. A socket has no port: connections there are to the only port of the
+// service. If it has several, the number is 0, and rules of VirtualServices must name the port.
+func portAt(s *service.Service, at service.Address) (port mesh.Port, ok bool) {
+	if !at.IsUnix() {
+		return s.Port(at.Port)
+	}
+	for _, p := range s.Ports {
+		if p.Protocol == mesh.UDP {
+			continue
+		}
+		if ok {
+			return mesh.Port{}, true
+		}
+		port, ok = p, true
+	}
+	return port, ok
 }
 
 // builder makes the rules of one port of a service.
@@ -225,7 +250,7 @@ func (b *builder) destination(d *networking.RouteDestination) Destination {
 func (b *builder) subnets(list []string) []string {
 	var out []string
 	for _, text := range list {
-		if p, ok := Subnet(text); ok && !slices.Contains(out, p) {
+		if p, ok := subnet(text); ok && !slices.Contains(out, p) {
 			out = append(out, p)
 		}
 	}
@@ -235,8 +260,8 @@ func (b *builder) subnets(list []string) []string {
 	return out
 }
 
-// Subnet parses an address block into its canonical form. A single address is a block of one.
-func Subnet(text string) (string, bool) {
+// subnet parses an address block into its canonical form. A single address is a block of one.
+func subnet(text string) (string, bool) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()).String(), true

@@ -144,6 +144,7 @@ func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part)
 		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
 	})
 	q.addParts(r, p, parts, place{at: k.At, families: k.Families, cluster: k.Cluster})
+	q.join(r, p, place{at: k.At, families: k.Families, cluster: k.Cluster}, k.NotIntercepted)
 	return p
 }
 
@@ -182,6 +183,7 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 		return partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
 	})...)
 	q.addParts(r, p, parts, place{k.At, k.Families, k.Cluster, &k.Set})
+	q.join(r, p, place{k.At, k.Families, k.Cluster, &k.Set}, k.NotIntercepted)
 	return p, true
 }
 
@@ -227,7 +229,7 @@ func (q *Queries) partOf(r *query.Reader, hosts int, k partKey) (Part, bool) {
 func (q *Queries) Conflicts(r *query.Reader, host string, at service.Address) []Conflict {
 	var out []Conflict
 	if at.IP != "" {
-		plan, _ := q.Base(r, BaseKey{At: at})
+		plan, _ := q.Base(r, BaseKey{At: at, Families: traffic.UsualVersions.Families(q.tables.DualStack())})
 		for _, l := range plan.conflicts {
 			if l.host == host {
 				out = append(out, l.Conflict)

@@ -25,7 +25,7 @@ type enforced struct {
 	action rbacv3.RBAC_Action
 	// any says that there is a policy that counts, dry that there is one that is only tried out.
 	any, dry bool
-	// httpRules and tcpRules are those that count, and the others those that are only tried out.
+	// httpRules and tcpRules are in force; httpDry and tcpDry are only tried out.
 	httpRules, tcpRules, httpDry, tcpDry map[string]*rbacv3.Policy
 	dryPrefix                            string
 }

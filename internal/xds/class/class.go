@@ -16,6 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/allocation"
+	"github.com/pilotmesh/pilot/internal/view/capture"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/problem"
 	"github.com/pilotmesh/pilot/internal/view/registration"
@@ -55,6 +56,9 @@ type Queries struct {
 
 	// Addresses are the changes of the addresses that are allocated to ServiceEntries.
 	Addresses query.Layers[allocation.All, omap.Name, allocation.Change]
+
+	// Captured are the nodes that are ready for the pods of the mesh, by the namespace of the agents of a CNI plugin.
+	Captured query.Collection[string, capture.Node]
 
 	// Registrations are the facts about WorkloadEntries that are made for proxies.
 	Registrations query.Layers[registration.All, omap.Name, registration.Facts]
@@ -111,8 +115,8 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		Scope:     scopes,
 		tables:    t,
 		Class:     scopes.Class,
-		clusters:  cluster.Define(g, t, services, rules, scopes),
-		endpoints: endpoint.Define(g, services, rules, scopes),
+		clusters:  cluster.Define(g, t, services, rules, scopes, served),
+		endpoints: endpoint.Define(g, t, services, rules, scopes),
 		listeners: listener.Define(g, t, services, scopes, connections, policies, observed, added, served),
 		routes:    route.Define(g, t, services, rules, scopes, served),
 		names:     nametable.Define(g, t, services, scopes),
@@ -125,6 +129,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	q.defineWants(g, append(slices.Clip(providers), q.extensionProvider()))
 	q.defineVersions(g)
 	q.Addresses = allocation.Define(g, t).Changes
+	q.Captured = capture.Define(g, t).Captured
 	q.Configuration = mcp.Define(g, t)
 	registrations := registration.Define(g, t)
 	q.Registrations, q.unregistered = registrations.Facts, registrations.Problems

@@ -3,6 +3,8 @@ package class_test
 import (
 	"fmt"
 	"maps"
+	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -80,16 +82,43 @@ func onDemandCosts(t *testing.T, n int) (out map[string]map[string]int) {
 }
 
 // TestOnDemandCost: at a gateway with certificates on demand, another host runs the cells of that host, however many others there are, and changes no
-// listener.
+// listener. The servers of the others are not read again.
 func TestOnDemandCost(t *testing.T) {
 	few, many := onDemandCosts(t, 10), onDemandCosts(t, 200)
 	for name, got := range many {
 		if !maps.Equal(few[name], got) {
 			t.Errorf("%s: with 10 hosts %v, with 200 %v", name, few[name], got)
 		}
-		if got["gatewayVirtualHost"] > 1 || got["gatewayListener"] > 0 {
+		if got["gatewayVirtualHost"] > 1 || got["gatewayListener"] > 0 || got["declaredServer"] > 1 {
 			t.Errorf("%s: runs %v", name, got)
 		}
+	}
+}
+
+// onDemandBytes returns how many bytes a commit allocates that adds a host to a Gateway with n hosts.
+func onDemandBytes(t *testing.T, n int) uint64 {
+	w, _ := crowded(t, n, "true")
+	least := uint64(math.MaxUint64)
+	for i := range 5 { // in some of the commits, a map or a buffer grows
+		batch := w.Batch(meshtest.Parse(t, crowdedGateway("crowd", 0, n+i+1)+"---\n"+crowdedRoutes("crowd", n+i, "/a"))...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		w.Graph.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, batch) })
+		runtime.ReadMemStats(&after)
+		least = min(least, after.TotalAlloc-before.TotalAlloc)
+	}
+	return least
+}
+
+// TestOnDemandBytes: the servers of a Gateway are one object, so that another host costs a look at all of them, but no more: nothing hashes them or makes maps
+// of them again. That took 5,000 bytes for each.
+func TestOnDemandBytes(t *testing.T) {
+	const more, most = 1000, 2000
+	few, many := onDemandBytes(t, 200), onDemandBytes(t, 200+more)
+	if each := (int64(many) - int64(few)) / more; each > most {
+		t.Errorf("with 200 hosts, another one takes %d bytes, with %d hosts %d: %d for each of the others, want at most %d", few, 200+more, many, each, most)
+	} else {
+		t.Logf("%d bytes with 200 hosts, %d with %d: %d for each", few, many, 200+more, each)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -112,8 +113,11 @@ func (q *Queries) content(r *query.Reader, c proxy.Class, what connected.Rejecte
 func Objects(g *query.Graph, cell query.ID) []api.Key {
 	var keys []api.Key
 	for _, row := range g.Rows(cell) {
-		if key, ok := row.(api.Key); ok {
+		switch key := row.(type) {
+		case api.Key:
 			keys = append(keys, key)
+		case state.ServerKey:
+			keys = append(keys, key.Gateway)
 		}
 	}
 	slices.SortFunc(keys, api.Key.Compare)

@@ -115,7 +115,7 @@ type layerSource struct {
 	collection query.Collection[any, *resource.Resource]
 }
 
-// sourceOf is a layer whose resources are those of a key.
+// sourceOf is a layer whose resources belong to a key.
 func sourceOf[K comparable](name string, all func(r *query.Reader, k K) Map) layerSource {
 	return layerSource{name: name, all: func(r *query.Reader, k any) Map { return all(r, k.(K)) }}
 }

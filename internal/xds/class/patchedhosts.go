@@ -162,7 +162,7 @@ func (h *patchedHosts) apply(r *query.Reader, k patchedName, was *resource.Resou
 	}
 }
 
-// merged are the virtual hosts after patches. The cost is that of the virtual hosts that patches may be about.
+// merged are the virtual hosts after patches. The cost grows with the virtual hosts that patches may be about.
 func (h *patchedHosts) merged(r *query.Reader, k patchedName, was pieces) pieces {
 	patched := h.patched.Get(r, k)
 	if _, all := h.named(r, k); all {

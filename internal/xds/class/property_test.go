@@ -16,7 +16,7 @@ import (
 // Whatever is committed in whatever order, the published state equals the state computed from the rows alone, and Envoy accepts it.
 func TestIncrementalIsCold(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := meshtest.New(rt)
+		w := meshtest.NewWith(rt, meshtest.Options{DualStack: rapid.Bool().Draw(rt, "dual stack")})
 		random := meshtest.Random{T: rt}
 		there := map[api.Key]bool{}
 		var ids []string
@@ -24,8 +24,9 @@ func TestIncrementalIsCold(t *testing.T) {
 		connect := func(i int, ns, mode string) {
 			id := fmt.Sprintf("sidecar~10.1.0.%d~w-%d.%s~%s.svc.cluster.local", i%4+1, i, ns, ns)
 			at := rapid.SampledFrom(meshtest.Localities()).Draw(rt, "at")
+			more := rapid.SampledFrom([]string{"", ",fd00:1::1"}).Draw(rt, "more addresses")
 			dns := rapid.SampledFrom([]string{"", "true"}).Draw(rt, "dns")
-			w.Connect(meshtest.Node(rt, id, `{"LABELS":{"v":"1","istio-locality":"`+at+`"},"INTERCEPTION_MODE":"`+mode+`","DNS_CAPTURE":"`+dns+`"}`))
+			w.Connect(meshtest.Node(rt, id, `{"LABELS":{"v":"1","istio-locality":"`+at+`"},"INTERCEPTION_MODE":"`+mode+`","INSTANCE_IPS":"10.1.0.`+fmt.Sprint(i%4+1)+more+`","DNS_CAPTURE":"`+dns+`"}`))
 			ids = append(ids, id)
 		}
 		if rapid.IntRange(0, 3).Draw(rt, "proxy") == 0 {
@@ -63,6 +64,7 @@ func TestIncrementalIsCold(t *testing.T) {
 			for c := range classes {
 				if s := w.State(c); s != nil {
 					meshtest.Validate(rt, s)
+					uniqueAddresses(rt, s)
 				}
 			}
 			if rt.Failed() {

@@ -32,7 +32,7 @@ type Sharing uint8
 const (
 	// SharedByWorkload: proxies of workloads that serve the same ports.
 	SharedByWorkload Sharing = iota
-	// SharedByClients: proxies in one locality, cluster or network, or that the same DestinationRules select, or gateways.
+	// SharedByClients: proxies in one locality, cluster or network, or that the same DestinationRules select, or gateways, or proxies with certificates of another authority.
 	SharedByClients
 	// SharedByScope: the proxies of a namespace, or of a Sidecar.
 	SharedByScope
@@ -41,6 +41,26 @@ const (
 	// SharedByEvery: every proxy, whatever the objects say.
 	SharedByEvery
 )
+
+// Among describes the proxies that share a resource with the proxies of a class.
+func (s Sharing) Among(c proxy.Class) string {
+	switch s {
+	case SharedByWorkload:
+		return "workloads that serve the same"
+	case SharedByClients:
+		return "proxies that run where it does, or that the same rules select"
+	case SharedByScope:
+		if scope.SetOf(c).Overlay() {
+			return "namespace " + c.Namespace
+		}
+		return "proxies of " + c.Sidecar.String()
+	case SharedByAll:
+		return "all proxies"
+	case SharedByEvery:
+		return "every proxy, whatever the configuration"
+	}
+	return ""
+}
 
 // stack is what a class state holds of one type: its layers; the first layer that has a name wins. Assembly, traces
 // and the origin of rejected resources all use it.
@@ -63,7 +83,7 @@ type stackLayer struct {
 	named func(r *query.Reader, c proxy.Class) omap.Map[omap.Name, omap.Unit]
 	// twin defines the layer with the patched resources of this one.
 	twin func(g *query.Graph, p *patches, of patchable) stackLayer
-	// host returns the cell that yields a patched virtual host; nil for a layer that is no twin. effects are those of patches in a twin.
+	// host returns the cell that yields a patched virtual host; nil for a layer that is no twin. effects are the effects of patches in a twin.
 	host    func(r *query.Reader, c proxy.Class, name, piece omap.Name) (query.ID, bool)
 	effects func(r *query.Reader, c proxy.Class) omap.Map[effect, omap.Unit]
 	// difference returns what an EnvoyFilter does to the resources of the layer; nil for a layer that is no twin.
@@ -154,16 +174,13 @@ func (q *Queries) defineStacks(g *query.Graph) {
 		fromCell("gateway", SharedByEvery, q.clusters.GatewayFixed, gatewaysOnly(func(_ *query.Reader, c proxy.Class) cluster.GatewayFixedKey {
 			return cluster.GatewayFixedKey{OnDemand: c.OnDemand}
 		})),
-	}, hostStack(q.clusters.Hosts, func(c traffic.Client) traffic.Client {
-		c.Network = "" // it decides about endpoints only
-		return c
-	})...)
-	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts, func(c traffic.Client) traffic.Client { return c })
-	q.stacks[resource.Cluster] = append(q.stacks[resource.Cluster], q.passing(hostStack(q.clusters.Passing, func(c traffic.Client) traffic.Client {
-		c.Network = ""
-		return c
+		q.routedLayer(),
+	}, restricted(hostStack(q.Scope, q.clusters.Hosts, clientOfClusters), "", func(r *query.Reader, c proxy.Class) bool { return !q.onlyRouted(r, c) })...)
+	q.stacks[resource.Endpoint] = hostStack(q.Scope, q.endpoints.Hosts, withoutHeader)
+	q.stacks[resource.Cluster] = append(q.stacks[resource.Cluster], q.passing(hostStack(q.Scope, q.clusters.Passing, func(c traffic.Client) traffic.Client {
+		return withoutHeader(clientOfClusters(c))
 	}))...)
-	q.stacks[resource.Endpoint] = append(q.stacks[resource.Endpoint], q.passing(hostStack(q.endpoints.Passing, func(c traffic.Client) traffic.Client { return c }))...)
+	q.stacks[resource.Endpoint] = append(q.stacks[resource.Endpoint], q.passing(hostStack(q.Scope, q.endpoints.Passing, withoutHeader))...)
 	q.stacks[resource.Listener] = q.listenerStack(g)
 	q.stacks[resource.Route] = q.routeStack(g)
 	q.stacks[resource.NameTable] = q.nameStack()
@@ -171,6 +188,12 @@ func (q *Queries) defineStacks(g *query.Graph) {
 	for _, t := range []resource.Type{resource.Cluster, resource.Listener, resource.Route} {
 		q.stacks[t] = q.withPatches(g, t, q.stacks[t])
 	}
+}
+
+// withoutHeader leaves out whether requests of a client name its workload, which matters to clusters with mutual TLS only.
+func withoutHeader(c traffic.Client) traffic.Client {
+	c.OtherAuthority = false
+	return c
 }
 
 func allKey(proxy.Class) service.All { return service.All{} }
@@ -201,16 +224,16 @@ func sidecarsOnly[K comparable](key keyOf[K]) keyOf[K] {
 
 // hostStack is the stack of resources made host by host. A client's own layers come before the layers of its set. matters leaves
 // the attributes of a client that matter to the type.
-func hostStack(h *layer.Hosts[*resource.Resource], matters func(traffic.Client) traffic.Client) stack {
+func hostStack(sc *scope.Queries, h *layer.Hosts[*resource.Resource], matters func(traffic.Client) traffic.Client) stack {
 	plain := func(c proxy.Class) scope.Set { return scope.SetOf(c).WithoutNames() }
 	return stack{
 		fromElements("client in scope", SharedByClients, h.Client.Scoped, func(_ *query.Reader, c proxy.Class) (scope.ClientInSet, bool) {
-			client := matters(scope.ClientOf(c))
+			client := matters(sc.ClientOf(c))
 			return scope.ClientInSet{Set: plain(c), Client: client}, client != traffic.Client{}
 		}),
 		fromElements("scope", SharedByScope, h.Scoped, ofEveryClass(plain)),
 		fromElements("client", SharedByClients, h.Client.Base, func(_ *query.Reader, c proxy.Class) (traffic.Client, bool) {
-			client := matters(scope.BaseClientOf(c))
+			client := matters(sc.BaseClientOf(c))
 			return client, plain(c).Overlay() && client != traffic.Client{}
 		}),
 		fromElements("base", SharedByAll, h.Base, withoutSidecar(allKey)),
@@ -235,7 +258,7 @@ func withRoutes(l stackLayer) stackLayer {
 	return l
 }
 
-// withPatches puts the patched resources of each layer before it, and those that patches add before all.
+// withPatches puts the patched resources of each layer before it, and the resources that patches add before all.
 func (q *Queries) withPatches(g *query.Graph, t resource.Type, s stack) stack {
 	var out stack
 	for _, l := range s {
@@ -261,49 +284,14 @@ func gatewaysOnly[K comparable](key func(r *query.Reader, c proxy.Class) K) keyO
 
 // proxiesOf are the gateways of a class.
 func proxiesOf(c proxy.Class) gateway.Proxies {
-	return gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}
+	return gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.RulesOf(c)}
 }
 
 // passing restricts the layers of a stack to gateways that forward TLS of the mesh.
 func (q *Queries) passing(s stack) stack {
-	for i, l := range s {
-		s[i].name = "passing, " + l.name
-		s[i].twin = func(g *query.Graph, p *patches, of patchable) stackLayer {
-			return q.passing(stack{l.twin(g, p, of)})[0]
-		}
-		has := func(r *query.Reader, c proxy.Class) bool {
-			return c.Gateway && q.Gateways.PassesMesh(r, gateway.ServedOf(c))
-		}
-		s[i].layer = func(r *query.Reader, c proxy.Class) (Map, bool) {
-			if !has(r, c) {
-				return Map{}, false
-			}
-			return l.layer(r, c)
-		}
-		s[i].cell = func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool) {
-			if !has(r, c) {
-				return 0, false
-			}
-			return l.cell(r, c, name)
-		}
-		if l.effects != nil {
-			s[i].effects = func(r *query.Reader, c proxy.Class) (none omap.Map[effect, omap.Unit]) {
-				if !has(r, c) {
-					return none
-				}
-				return l.effects(r, c)
-			}
-		}
-		if l.difference != nil {
-			s[i].difference = func(r *query.Reader, c proxy.Class, filter api.Key) []PatchEffect {
-				if !has(r, c) {
-					return nil
-				}
-				return l.difference(r, c, filter)
-			}
-		}
-	}
-	return s
+	return restricted(s, "passing, ", func(r *query.Reader, c proxy.Class) bool {
+		return c.Gateway && q.Gateways.PassesMesh(r, gateway.ServedOf(c))
+	})
 }
 
 // listenerStack is the stack of listeners. Gateways and sidecars share none.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/destination"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -146,8 +147,9 @@ func (q *Queries) troublesOf(r *query.Reader, k connected.ResourceKey) (list []t
 // credentialUser returns the first Gateway that a proxy serves, or else the first DestinationRule of its namespace, that names the Secret
 // of a resource; zero if there is none, or if the resource is no Secret.
 func (q *Queries) credentialUser(r *query.Reader, connection string, k connected.ResourceKey) api.Key {
-	name, ok := strings.CutPrefix(k.Name, envoy.SecretScheme)
-	if !ok || resource.Type(k.Type) != resource.Secret {
+	name, secret := strings.CutPrefix(k.Name, envoy.SecretScheme)
+	configMap := strings.HasPrefix(k.Name, destination.ConfigMapScheme)
+	if resource.Type(k.Type) != resource.Secret || !secret && !configMap {
 		return api.Key{}
 	}
 	c, _ := q.Class.Get(r, connection)
@@ -159,7 +161,7 @@ func (q *Queries) credentialUser(r *query.Reader, connection string, k connected
 			}
 		}
 		for user := range q.tables.CredentialUsers.Group(r, credential).All() {
-			if user.Namespace == c.Namespace {
+			if user.Namespace == c.Namespace || configMap {
 				return user
 			}
 		}
@@ -169,7 +171,7 @@ func (q *Queries) credentialUser(r *query.Reader, connection string, k connected
 
 // reason says which proxies have what trouble. more means that there are proxies that were not looked at.
 func (w unservedProxies) reason(t resource.Type, more bool) string {
-	reported, fails := strings.TrimSpace(w.first.Refused), "; what needs it fails, everything else goes on"
+	reported, fails := strings.TrimSpace(w.first.Refused), "; what needs it fails, everything else continues"
 	who, agent := "proxy "+w.first.Proxy, proxy.IsAgent(w.first.Proxy)
 	if agent {
 		who = "the agent of " + proxy.NameOf(w.first.Proxy)

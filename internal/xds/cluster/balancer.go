@@ -17,8 +17,12 @@ func (t translation) setLoadBalancing(c *clusterv3.Cluster, s traffic.Settings) 
 	if c.LbPolicy == clusterv3.Cluster_CLUSTER_PROVIDED {
 		return
 	}
-	if t.s.Session != (mesh.Session{}) && t.tables.Sessions() {
+	sessions := t.s.Session != (mesh.Session{}) && t.tables.Sessions()
+	if sessions {
 		commonLbConfig(c).OverrideHostStatus = envoy.SessionStatuses()
+	}
+	if sessions || t.s.OfCluster() || t.tables.Unready() == mesh.UnreadyAlways { // otherwise Envoy uses endpoints that are not ready, or that end, while fewer than half of all are healthy
+		commonLbConfig(c).HealthyPanicThreshold = &typev3.Percent{}
 	}
 	lb := s.LoadBalancer
 	p := t.traffic.Preference(t.r, t.s.Near, s)
@@ -150,7 +154,7 @@ const (
 
 // setOutlierDetection ejects endpoints that answer with errors. Detection by success rate stays off, because the API has
 // no setting for it.
-func setOutlierDetection(c *clusterv3.Cluster, o *networking.OutlierDetection) {
+func (t translation) setOutlierDetection(c *clusterv3.Cluster, o *networking.OutlierDetection) {
 	if o == nil {
 		return
 	}
@@ -185,5 +189,9 @@ func setOutlierDetection(c *clusterv3.Cluster, o *networking.OutlierDetection) {
 	}
 	c.OutlierDetection = out
 	// Without a minimum, ejected endpoints stay ejected however few others remain.
-	commonLbConfig(c).HealthyPanicThreshold = &typev3.Percent{Value: float64(min(max(o.MinHealthPercent, 0), 100))}
+	least := min(max(o.MinHealthPercent, 0), 100)
+	if t.tables.Unready() == mesh.UnreadyAlways { // Envoy would use endpoints that are not ready, too
+		least = 0
+	}
+	commonLbConfig(c).HealthyPanicThreshold = &typev3.Percent{Value: float64(least)}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -40,6 +41,8 @@ type Queries struct {
 	*layer.Hosts[*resource.Resource]
 	// Passing are the clusters through which gateways forward TLS of the mesh.
 	Passing *layer.Hosts[*resource.Resource]
+	// Routed are the clusters of the services to which gateways route.
+	Routed query.Collection[RoutedKey, *resource.Resource]
 	// Messages are the clusters of a host before they are encoded, for readers that look into them. A cell exists only
 	// while something reads it: encoding does not.
 	Messages query.Query[layer.HostForClient, []*clusterv3.Cluster]
@@ -53,8 +56,17 @@ type Queries struct {
 	Inbound query.Query[InboundKey, Map]
 }
 
+// RoutedKey names the clusters of the services that some gateways call.
+type RoutedKey struct {
+	gateway.Routing
+	scope.ClientInSet
+}
+
+// In implements layer.Selection.
+func (k RoutedKey) In() scope.ClientInSet { return k.ClientInSet }
+
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, served *gateway.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
 	q.Messages = query.Define(g, "clusterMessages", func(a, b []*clusterv3.Cluster) bool {
 		return slices.EqualFunc(a, b, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) })
@@ -62,8 +74,11 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		list := q.clusters(r, at)
 		return list, len(list) > 0
 	})
-	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "clusters", Scoped: "scopedClusters", Client: "ownClusters"}, s, tr, sc,
-		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.clusters, Encode: encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
+	hosts := layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.clusters, Encode: encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide}
+	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "clusters", Scoped: "scopedClusters", Client: "ownClusters"}, s, tr, sc, hosts)
+	q.Routed = layer.DefineSelected(g, "routedClusters", q.Hosts, tr, sc, hosts, func(r *query.Reader, k RoutedKey) scope.Hosts {
+		return served.RoutedHosts(r, k.Routing)
+	})
 	q.Passing = layer.DefineHosts(g, layer.Names{Base: "passingClusters", Scoped: "scopedPassingClusters", Client: "ownPassingClusters"}, s, tr, sc,
 		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.passing, Encode: encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	q.Fixed = query.Define(g, "fixedClusters", Map.Equal, q.fixed)
@@ -74,10 +89,11 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 }
 
 // dependsOnClient reports whether the client can matter to a host's clusters: if rules select it, if the clusters hold the
-// endpoints, through its locality, or if the service or its rules differ for gateways or for proxies of IPv6 and it is one.
+// endpoints, through its locality, if the service or its rules differ for gateways or for proxies of IPv6 and it is one, or if its
+// requests name its workload.
 func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
 	s, ok := q.services.Service.Get(r, at.HostView)
-	if !ok || at.Rules != (traffic.SelectingRules{}) || resolves(s) || at.IPv6 && s.ResolvesNames() {
+	if !ok || at.Rules != (traffic.SelectingRules{}) || resolves(s) || at.Versions.One() && s.ResolvesNames() || at.OtherAuthority && !s.External {
 		return ok
 	}
 	if !at.Gateway || s.DiffersForGateways() {
@@ -136,9 +152,10 @@ func (t translation) build(p mesh.Port, subset *networking.Subset) *clusterv3.Cl
 	c.AltStatName = t.outboundStat(name, p, subset.GetName())
 	t.setLoadBalancing(c, settings)
 	t.setLimits(c, settings)
-	setOutlierDetection(c, settings.OutlierDetection)
+	t.setOutlierDetection(c, settings.OutlierDetection)
 	http := t.httpOptions(p, settings)
 	t.setTLS(c, &http, p, subset, settings.TLS)
+	http.NamesWorkload = t.client.OtherAuthority && !t.s.External && (p.Protocol.IsHTTP() || p.Protocol.Sniffed()) && envoy.SpeaksMeshTLS(c)
 	if pp := settings.ProxyProtocol; pp != nil {
 		envoy.SendProxyProtocol(c, pp.Version == networking.TrafficPolicy_ProxyProtocol_V2)
 	}
@@ -168,7 +185,7 @@ func (t translation) discoveryCluster(p mesh.Port, name string, settings traffic
 	case t.s.Resolution == mesh.Static, t.s.Resolution == mesh.Passthrough && t.client.Gateway:
 		return envoy.EDSCluster(name, timeout)
 	case t.s.Resolution == mesh.DynamicDNS:
-		return envoy.DynamicCluster(name, timeout, t.client.IPv6)
+		return envoy.DynamicCluster(name, timeout, t.families())
 	case resolves(t.s):
 		return t.dnsCluster(p, name, timeout, settings, subset)
 	}
@@ -177,6 +194,11 @@ func (t translation) discoveryCluster(p mesh.Port, name string, settings traffic
 		envoy.OverridePort(c, p.Target())
 	}
 	return c
+}
+
+// families are the IP versions of the client's addresses.
+func (t translation) families() mesh.Families {
+	return t.client.Versions.Families(t.tables.DualStack())
 }
 
 // resolves reports whether Envoy resolves the names of a service's endpoints.
@@ -195,7 +217,7 @@ func (t translation) dnsCluster(p mesh.Port, name string, timeout time.Duration,
 		preference = t.traffic.Preference(t.r, t.s.Near, settings)
 	}
 	groups := preference.Arrange(list, t.client.Site)
-	return envoy.DNSCluster(name, timeout, envoy.DNSOptions{Refresh: t.tables.DNSRefresh(t.r), One: one, IPv6: t.client.IPv6}, envoy.Assignment(name, groups, t.s.External, envoy.Peers{On: t.scope.Measured(t.r), Namespace: t.s.Namespace}))
+	return envoy.DNSCluster(name, timeout, envoy.DNSOptions{Refresh: t.tables.DNSRefresh(t.r), One: one, Families: t.families()}, envoy.Assignment(name, groups, t.s.External, envoy.Peers{On: t.scope.Measured(t.r), Namespace: t.s.Namespace}))
 }
 
 // dnsEndpoints are the endpoints of a service that Envoy resolves. If the service has none, the host itself is one. An endpoint without an address,

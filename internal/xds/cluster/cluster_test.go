@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -45,7 +46,7 @@ func TestMessages(t *testing.T) {
 	services := service.Define(g, tables)
 	rules := traffic.Define(g, tables, services)
 	scopes := scope.Define(g, tables, services, rules)
-	q := cluster.Define(g, tables, services, rules, scopes)
+	q := cluster.Define(g, tables, services, rules, scopes, gateway.Define(g, tables, services, rules, scopes))
 	batch := source.Batch{Source: "test", Synced: true}
 	for _, o := range meshtest.Parse(t, config) {
 		batch.Events = append(batch.Events, source.Event{Key: o.Key, Object: o})

@@ -31,7 +31,7 @@ func (q *Queries) fixed(r *query.Reader, f mesh.Families) (Map, bool) {
 	envoy.BindInbound(in, f)
 	list := []*clusterv3.Cluster{pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)}
 	if q.tables.OutboundMode(r) == settings.ByName {
-		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout, f == mesh.OnlyIPv6)
+		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout, f)
 		http := envoy.HTTP{Upstream: envoy.UpstreamAsDownstream}
 		q.setUnknownTLS(r, dynamic, &http, q.tables.UnknownTLS(r))
 		envoy.SetHTTP(dynamic, http)

@@ -30,7 +30,7 @@ func (t translation) passing(p mesh.Port, subset *networking.Subset) *clusterv3.
 	c.AltStatName = t.outboundStat(name, p, subset.GetName())
 	t.setLoadBalancing(c, settings)
 	t.setLimits(c, settings)
-	setOutlierDetection(c, settings.OutlierDetection)
+	t.setOutlierDetection(c, settings.OutlierDetection)
 	c.Metadata = envoy.Metadata(t.metadata(p, subset))
 	return c
 }

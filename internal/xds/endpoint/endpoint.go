@@ -11,6 +11,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -21,6 +22,7 @@ import (
 
 // Queries are the layers of assignments.
 type Queries struct {
+	tables   *state.Tables
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
@@ -30,8 +32,8 @@ type Queries struct {
 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
-	q := &Queries{services: s, traffic: tr, scope: sc}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
 	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Client: "ownAssignments"}, s, tr, sc,
 		layer.Translator[assignment, *resource.Resource]{Translate: q.assignments, Encode: assignment.encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	q.Passing = layer.DefineHosts(g, layer.Names{Base: "passingAssignments", Scoped: "scopedPassingAssignments", Client: "ownPassingAssignments"}, s, tr, sc,
@@ -109,7 +111,7 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 		unready := slices.ContainsFunc(list, isUnready)
 		one := func(subset *networking.Subset) {
 			list := list
-			if unready && q.traffic.Settings(r, policy, subset, p.Number).OutlierDetection.GetMinHealthPercent() > 0 {
+			if unready && q.hidesUnready(r, policy, subset, p.Number) {
 				list = slices.DeleteFunc(slices.Clone(list), isUnready)
 			}
 			if (of.passing || len(far) > 0) && !meshTLS(q.traffic.Settings(r, policy, subset, p.Number)) {
@@ -133,8 +135,19 @@ func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Ser
 	return out
 }
 
-// isUnready reports whether an endpoint takes no requests at the moment. Envoy uses all endpoints if too few of them are healthy,
-// so such endpoints are left out where a rule sets a minimum.
+// hidesUnready reports whether clients do not know the endpoints that take no requests at the moment: if the control plane is set so, and otherwise
+// where a rule sets a minimum of healthy endpoints, below which Envoy uses all of them.
+func (q *Queries) hidesUnready(r *query.Reader, policy *traffic.Policy, subset *networking.Subset, port uint32) bool {
+	switch q.tables.Unready() {
+	case mesh.UnreadyAlways:
+		return false
+	case mesh.UnreadyNever:
+		return true
+	}
+	return q.traffic.Settings(r, policy, subset, port).OutlierDetection.GetMinHealthPercent() > 0
+}
+
+// isUnready reports whether an endpoint takes no requests at the moment.
 func isUnready(e mesh.PortEndpoint) bool { return e.Health == mesh.Unready }
 
 // onNode removes the endpoints that are not on the node of the client. It changes the list.

@@ -24,19 +24,24 @@ type farEndpoint struct {
 }
 
 // dependsOnClient reports whether the endpoints of a host may depend on a client. A network matters to hosts with an endpoint there, a
-// choice of networks to hosts with an endpoint in another one, and the version of IP to hosts with an endpoint behind gateways of both.
+// choice of networks to hosts with an endpoint in another one, and the version of IP to hosts with an endpoint behind gateways of both, and in a
+// dual-stack mesh to hosts with an endpoint that has an address of another version.
 func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
-	if at.Client != (traffic.Client{Network: at.Network, Networks: at.Networks, IPv6: at.IPv6}) {
+	if at.Client != (traffic.Client{Network: at.Network, Networks: at.Networks, Versions: at.Versions}) {
 		return true
 	}
 	s, ok := q.services.Service.Get(r, at.HostView)
-	if !ok || at.IPv6 && s.ResolvesNames() {
+	if !ok || at.Versions.One() && s.ResolvesNames() {
 		return ok
 	}
-	byVersion := at.IPv6 && q.services.MixedGateways(r)
+	byVersion := at.Versions != traffic.UsualVersions && q.services.MixedGateways(r)
+	one := at.Versions.One() && q.tables.DualStack()
 	networkOf := q.services.Networks(r)
 	for _, p := range s.Ports {
 		for _, e := range q.services.Endpoints(r, s, p.Number) {
+			if one && (e.Second != "" || !at.Versions.Families(true).Has(e.Address)) {
+				return true
+			}
 			if there := networkOf(e.Endpoint); there != "" && (byVersion || there == at.Network || !wanted(at.Client, there)) {
 				return true
 			}
@@ -52,10 +57,10 @@ func wanted(c traffic.Client, network string) bool {
 
 // reachable removes the endpoints that the client does not want and those to which Envoy cannot connect, and returns which of the others it reaches through gateways: endpoints on
 // another network than the client's, if gateways lead there. Gateways forward the mesh's TLS only, and an endpoint behind them that takes
-// no requests must not draw any. It changes the list.
+// no requests must not draw any. In a dual-stack mesh, a client of one version of IP gets the addresses of this version only. It changes the list.
 func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.PortEndpoint, c traffic.Client) ([]mesh.PortEndpoint, farEndpoints) {
 	var far farEndpoints
-	networkOf := q.services.Networks(r)
+	networkOf, families := q.services.Networks(r), c.Versions.Families(q.tables.DualStack())
 	list = slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool {
 		there := networkOf(e.Endpoint)
 		if there != "" && !wanted(c, there) {
@@ -64,7 +69,7 @@ func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.Por
 		if there == "" || there == c.Network {
 			return !e.Dialable()
 		}
-		gateways := q.services.GatewaysFor(r, there, e.Cluster, c.IPv6)
+		gateways := q.services.GatewaysFor(r, there, e.Cluster, families)
 		if len(gateways) == 0 {
 			return !e.Dialable() || q.services.HasGateways(r, there)
 		}
@@ -77,7 +82,33 @@ func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.Por
 		far[e.Endpoint] = farEndpoint{there, gateways}
 		return false
 	})
+	if q.tables.DualStack() && c.Versions.One() {
+		list = ofVersion(list, far, families)
+	}
 	return list, far
+}
+
+// ofVersion leaves each endpoint its address of the only version of IP that a client has, and removes endpoints without one. Endpoints behind gateways stay
+// as they are. It changes the list.
+func ofVersion(list []mesh.PortEndpoint, far farEndpoints, f mesh.Families) []mesh.PortEndpoint {
+	out := list[:0]
+	for _, e := range list {
+		own := *e.Endpoint
+		own.Second = ""
+		_, isUnix := e.UnixPath()
+		switch {
+		case far.has(e), isUnix, e.Second == "" && f.Has(e.Address):
+		case f.Has(e.Address):
+			e.Endpoint = &own
+		case f.Has(e.Second):
+			own.Address = e.Second
+			e.Endpoint = &own
+		default:
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 // meshTLS reports whether clients may use the mesh's TLS under the settings.

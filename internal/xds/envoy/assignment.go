@@ -31,7 +31,9 @@ const (
 	lbMetadata = 3
 	lbWeight   = 4
 
-	endpointAddress = 1
+	endpointAddress    = 1
+	endpointAdditional = 4
+	additionalAddress  = 1
 
 	addressSocket = 1
 	addressPipe   = 2
@@ -150,7 +152,8 @@ func appendLbEndpoint(b, common []byte, e mesh.PortEndpoint) []byte {
 		inner += 1 + protowire.SizeVarint(uint64(e.Port))
 	}
 	address := 1 + protowire.SizeBytes(inner)
-	endpoint := 1 + protowire.SizeBytes(address)
+	second := encodeSecond(e)
+	endpoint := 1 + protowire.SizeBytes(address) + len(second)
 	b = appendHeader(b, groupEndpoints, len(common)+1+protowire.SizeBytes(endpoint))
 	b = append(b, common...)
 	b = appendHeader(b, lbEndpoint, endpoint) // a oneof, which Go encodes after all other fields
@@ -161,7 +164,17 @@ func appendLbEndpoint(b, common []byte, e mesh.PortEndpoint) []byte {
 		b = protowire.AppendTag(b, socketPort, protowire.VarintType) // a member of a oneof is encoded even if it is zero
 		b = protowire.AppendVarint(b, uint64(e.Port))
 	}
-	return b
+	return append(b, second...)
+}
+
+// encodeSecond returns Endpoint.additional_addresses with the second address of an endpoint; nil if it has none.
+func encodeSecond(e mesh.PortEndpoint) []byte {
+	if e.Second == "" {
+		return nil
+	}
+	socket := appendText(nil, socketAddress, e.Second)
+	socket = protowire.AppendVarint(protowire.AppendTag(socket, socketPort, protowire.VarintType), uint64(e.Port))
+	return appendBytes(nil, endpointAdditional, appendBytes(nil, additionalAddress, appendBytes(nil, addressSocket, socket)))
 }
 
 // appendHeader appends what precedes the content of a message of a size in bytes.

@@ -25,6 +25,9 @@ func TestEncodeAssignment(t *testing.T) {
 					Address: rapid.SampledFrom([]string{"10.0.0.1", "2001:db8::1", "unix:///run/a.sock", "unix://" + string(bytes.Repeat([]byte("x"), 300)), "name", ""}).Draw(t, "address"),
 					Weight:  rapid.SampledFrom([]uint32{0, 1, 200, 1<<32 - 1}).Draw(t, "weight"),
 				}
+				if _, unix := (mesh.PortEndpoint{Endpoint: e}).UnixPath(); !unix {
+					e.Second = rapid.SampledFrom([]string{"", "2001:db8::2"}).Draw(t, "second")
+				}
 				if rapid.Bool().Draw(t, "mesh") {
 					e.ServiceAccount = "sa"
 				}

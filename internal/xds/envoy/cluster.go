@@ -30,15 +30,20 @@ type DNSOptions struct {
 	Refresh time.Duration
 	// One uses one address at a time.
 	One bool
-	// IPv6 asks for addresses of IPv6 instead of IPv4.
-	IPv6 bool
+	// Families are the IP versions of the proxy's addresses: it asks for addresses of IPv6 only if it has no others, and for both versions in a
+	// dual-stack mesh.
+	Families mesh.Families
 }
 
 // DNSCluster is a cluster whose endpoints are names that Envoy resolves.
 func DNSCluster(name string, timeout time.Duration, o DNSOptions, endpoints *endpointv3.ClusterLoadAssignment) *clusterv3.Cluster {
 	family := dnsfamilyv3.DnsLookupFamily_V4_ONLY
-	if o.IPv6 {
+	switch o.Families {
+	case mesh.OnlyIPv6:
 		family = dnsfamilyv3.DnsLookupFamily_V6_ONLY
+	case mesh.DualStack:
+		family = dnsfamilyv3.DnsLookupFamily_ALL
+	case mesh.OnlyIPv4, mesh.BothFamilies:
 	}
 	c := cluster(name, timeout)
 	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
@@ -97,13 +102,13 @@ func cluster(name string, timeout time.Duration) *clusterv3.Cluster {
 		Name:           name,
 		ConnectTimeout: Duration(timeout),
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{
-			Unlimited(),
+			unlimited(),
 		}},
 	}
 }
 
-// Unlimited are thresholds that are never reached. Only users set limits.
-func Unlimited() *clusterv3.CircuitBreakers_Thresholds {
+// unlimited are thresholds that are never reached. Only users set limits.
+func unlimited() *clusterv3.CircuitBreakers_Thresholds {
 	return &clusterv3.CircuitBreakers_Thresholds{
 		MaxConnections:     Uint(math.MaxUint32),
 		MaxPendingRequests: Uint(math.MaxUint32),
@@ -123,6 +128,9 @@ func BindInbound(c *clusterv3.Cluster, f mesh.Families) {
 		from = inboundSourceIPv6
 	}
 	c.UpstreamBindConfig = &corev3.BindConfig{SourceAddress: source(from)}
+	if f == mesh.DualStack {
+		c.UpstreamBindConfig.ExtraSourceAddresses = []*corev3.ExtraSourceAddress{{Address: source(inboundSourceIPv6)}}
+	}
 }
 
 // The addresses from which a proxy connects to its application.

@@ -42,9 +42,13 @@ func endpoint(e mesh.PortEndpoint, weight uint32) *endpointv3.LbEndpoint {
 	if path, ok := e.UnixPath(); ok {
 		at = Pipe(path)
 	}
+	to := &endpointv3.Endpoint{Address: at}
+	if e.Second != "" {
+		to.AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: Address(e.Second, e.Port)}}
+	}
 	return &endpointv3.LbEndpoint{
 		HealthStatus:        healthOf(e),
-		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: at}},
+		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: to},
 		LoadBalancingWeight: Uint(weight),
 	}
 }

@@ -13,4 +13,7 @@ const (
 	EnvVersion           = "PROXY_APP_VERSION"
 	// EnvUnknown is a variable whose value is "unknown".
 	EnvUnknown = "PROXY_UNKNOWN"
+	// EnvPeerHeader is the value of the header that names the workload to servers (PeerHeader). Only proxies have it whose certificates come from an
+	// authority other than the control plane.
+	EnvPeerHeader = "PROXY_PEER_METADATA"
 )

@@ -40,16 +40,16 @@ const (
 	AllowAnyByName   = "allow_any_dynamic_dns"
 	Wildcard         = "0.0.0.0"
 	Loopback         = mesh.Loopback
-	WildcardIPv6     = "::"
+	wildcardIPv6     = "::"
 	LoopbackIPv6     = "::1"
 )
 
 // WildcardOf is the address by which a listener of a proxy is at any address. If the proxy has addresses of both families, a
-// listener for the port of a service has a second address (see AddFamily). The listeners that take all connections have not, as with
-// Istio unless ISTIO_DUAL_STACK is set: what comes by IPv6 for no service is refused.
+// listener for the port of a service has a second address (see AddFamily). The listeners that take all connections have it in a dual-stack mesh
+// only: elsewhere, what comes by IPv6 for no service is refused.
 func WildcardOf(f mesh.Families) string {
 	if f == mesh.OnlyIPv6 {
-		return WildcardIPv6
+		return wildcardIPv6
 	}
 	return Wildcard
 }

@@ -35,7 +35,7 @@ func httpFilters(o HTTPOptions) []*hcmv3.HttpFilter {
 		filters = append(filters, HTTPFilter(SessionFilter, &sessionv3.StatefulSession{}))
 	}
 	if o.DynamicClusters {
-		filters = append(filters, dynamicHTTPFilter(o.IPv6))
+		filters = append(filters, dynamicHTTPFilter(o.Families))
 	}
 	return append(filters, HTTPFilter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: o.SuppressEnvoyHeaders}))
 }

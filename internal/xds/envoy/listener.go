@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/api/connection"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Names of filters.
@@ -50,6 +51,15 @@ func Listener(name, ip string, port uint32, way Direction, bound bool) *listener
 	return l
 }
 
+// BalanceExactly makes listeners give each new connection to the worker with the fewest.
+func BalanceExactly(list ...*listenerv3.Listener) {
+	for _, l := range list {
+		l.ConnectionBalanceConfig = &listenerv3.Listener_ConnectionBalanceConfig{
+			BalanceType: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance_{ExactBalance: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance{}},
+		}
+	}
+}
+
 // BindOwnSocket makes Envoy bind a socket for a listener that takes the place of one without a socket. Envoy lets a listener have the sockets of its
 // predecessor with the same name, address and options, whether they are bound or not (ListenerManagerImpl::setupSocketFactoryForListener), and
 // then crashes (1.40). So listeners with a socket have an option more, which Envoy sets for all sockets that it listens on anyway: SO_REUSEADDR.
@@ -66,13 +76,19 @@ func AddFamily(l *listenerv3.Listener) {
 	second := ""
 	switch at.Address {
 	case Wildcard:
-		second = WildcardIPv6
+		second = wildcardIPv6
 	case Loopback:
 		second = LoopbackIPv6
 	default:
 		return
 	}
-	other := Address(second, at.GetPortValue())
+	AddAddress(l, second)
+}
+
+// AddAddress adds an address to a listener, with the same port.
+func AddAddress(l *listenerv3.Listener, ip string) {
+	at := l.Address.GetSocketAddress()
+	other := Address(ip, at.GetPortValue())
 	other.GetSocketAddress().Protocol = at.Protocol
 	l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{Address: other})
 }
@@ -255,8 +271,8 @@ type HTTPOptions struct {
 	ForwardPort bool
 	// DynamicClusters says that routes may lead to dynamic clusters.
 	DynamicClusters bool
-	// IPv6 asks for addresses of IPv6 instead of IPv4 when the host of a request is resolved.
-	IPv6 bool
+	// Families are the IP versions of the proxy's addresses, which decide to which addresses the host of a request is resolved.
+	Families mesh.Families
 	// HostsOnDemand makes requests for hosts that Envoy does not have wait until it has asked for them.
 	HostsOnDemand bool
 	// First are the filters before all others but that one.

@@ -24,6 +24,12 @@ const (
 	ServiceNamespace   = "service_namespace"
 )
 
+// The headers in which a proxy says what its workload is, as Istio's proxies do: its metadata, and its node id.
+const (
+	PeerHeader   = "x-envoy-peer-metadata"
+	PeerIDHeader = "x-envoy-peer-metadata-id"
+)
+
 // SetService adds the service of a cluster, for tags of metrics.
 func SetService(m *corev3.Metadata, host, name, namespace string) {
 	m.FilterMetadata[ServiceMetadataKey] = texts(map[string]string{ServiceHost: host, ServiceName: name, ServiceNamespace: namespace})

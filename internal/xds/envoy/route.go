@@ -39,15 +39,15 @@ func ForwardTo(cluster string) *routev3.RouteAction {
 	return a
 }
 
-// DefaultRetryOn are the retry conditions if no rule sets them: the request has not been processed.
-const DefaultRetryOn = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes"
+// defaultRetryOn are the retry conditions if no rule sets them: the request has not been processed.
+const defaultRetryOn = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes"
 
 // maxHostSelections is how often a retry asks the load balancer for an endpoint that was not tried yet.
 const maxHostSelections = 5
 
 // RetryPolicy is the default retry policy: two more attempts.
 func RetryPolicy() *routev3.RetryPolicy {
-	return &routev3.RetryPolicy{RetryOn: DefaultRetryOn, NumRetries: Uint(2), HostSelectionRetryMaxAttempts: maxHostSelections}
+	return &routev3.RetryPolicy{RetryOn: defaultRetryOn, NumRetries: Uint(2), HostSelectionRetryMaxAttempts: maxHostSelections}
 }
 
 // RetryUnsent is the retry policy for requests that Envoy could not send to the application, because it had closed
@@ -174,13 +174,13 @@ func BlockAllHost() *routev3.VirtualHost {
 	})
 }
 
-// NoRoutes is the name of the virtual host of gateways without routes.
-const NoRoutes = "blackhole"
+// noRoutes is the name of the virtual host of gateways without routes.
+const noRoutes = "blackhole"
 
 // NoRoutesHost is the virtual host of gateways without routes: it answers 404.
 func NoRoutesHost() *routev3.VirtualHost {
-	return VirtualHost(NoRoutes, []string{"*"}, &routev3.Route{
-		Name: NoRoutes, Match: MatchAll(),
+	return VirtualHost(noRoutes, []string{"*"}, &routev3.Route{
+		Name: noRoutes, Match: MatchAll(),
 		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 404}},
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/security/compliance"
 )
 
-// SecretsCluster is the cluster of the node agent, which serves secrets.
+// SecretsCluster is the cluster of the agent, which serves secrets.
 const SecretsCluster = "sds-grpc"
 
 // The names of secrets that the agent serves.
@@ -199,7 +199,7 @@ func fileCertificate(certificate, key string) string { return "file-cert:" + cer
 func fileRoots(name string) string                   { return "file-root:" + name }
 
 // Names of secrets that the control plane serves: SecretScheme, then [NAMESPACE/]NAME of a Secret. The names of its roots end with
-// RootsSuffix.
+// RootsSuffix, and so do the names of the roots in ConfigMaps.
 const (
 	SecretScheme = "kubernetes://"
 	RootsSuffix  = "-cacert"
@@ -286,6 +286,16 @@ func UseAutoTLS(c *clusterv3.Cluster, t ClientTLS) {
 		Match:           &structpb.Struct{Fields: map[string]*structpb.Value{tlsMode: structpb.NewStringValue(tlsModeIstio)}},
 		TransportSocket: t.TransportSocket(),
 	}}
+}
+
+// SpeaksMeshTLS reports whether a cluster speaks mutual TLS of the mesh, to all endpoints or to some. It must be called before SendProxyProtocol.
+func SpeaksMeshTLS(c *clusterv3.Cluster) bool {
+	m := new(tlsv3.UpstreamTlsContext)
+	if s := c.TransportSocket; s != nil && s.GetTypedConfig().UnmarshalTo(m) == nil {
+		certificates := m.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()
+		return len(certificates) == 1 && certificates[0].GetName() == workloadSecret
+	}
+	return len(c.TransportSocketMatches) > 0
 }
 
 // meshTLSMetadata is the metadata of an endpoint that accepts the mesh's TLS.

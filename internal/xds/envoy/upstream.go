@@ -6,10 +6,15 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	messagev3 "github.com/envoyproxy/go-control-plane/envoy/config/common/matcher/v3"
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	headerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	codecv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/upstream_codec/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -43,10 +48,12 @@ type HTTP struct {
 	// ErrorStatuses are the response statuses that outlier detection counts as errors. If there are none, it counts 500
 	// and above.
 	ErrorStatuses []uint32
+	// NamesWorkload adds a header that names the workload of the proxy, and replaces one that the application has sent.
+	NamesWorkload bool
 }
 
 func (h HTTP) isDefault() bool {
-	return h.Upstream == UpstreamHTTP1 && h.CommonOptions == nil && !h.SNIFromHost && !h.SANFromHost && len(h.ErrorStatuses) == 0
+	return h.Upstream == UpstreamHTTP1 && h.CommonOptions == nil && !h.SNIFromHost && !h.SANFromHost && len(h.ErrorStatuses) == 0 && !h.NamesWorkload
 }
 
 // SetHTTP sets how a cluster speaks HTTP.
@@ -88,6 +95,9 @@ func SetHTTP(c *clusterv3.Cluster, h HTTP) {
 	if len(h.ErrorStatuses) > 0 {
 		o.OutlierDetection = &httpv3.HttpProtocolOptions_OutlierDetection{ErrorMatcher: statusMatcher(h.ErrorStatuses)}
 	}
+	if h.NamesWorkload {
+		o.HttpFilters = nameWorkload()
+	}
 	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: Pack(o)}
 }
 
@@ -105,4 +115,38 @@ func statusMatcher(list []uint32) *messagev3.MatchPredicate {
 			}},
 		}}},
 	}}
+}
+
+// nameWorkload are the filters of an upstream that add PeerHeader, whose value is in the environment of Envoy. They see a request when it has a server:
+// what the application has sent is replaced, and other clusters do not get the header.
+func nameWorkload() []*hcmv3.HttpFilter {
+	add := &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Append{Append: &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: PeerHeader, Value: "%ENVIRONMENT(" + EnvPeerHeader + ")%"},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}}}
+	return []*hcmv3.HttpFilter{changeHeaders(add, withoutHeader(PeerIDHeader)), HTTPFilter("envoy.filters.http.upstream_codec", &codecv3.UpstreamCodec{})}
+}
+
+// NamesWorkload reports whether requests through a cluster have PeerHeader. m is the cluster, unless err is set.
+func NamesWorkload(m proto.Message, err error) bool {
+	c, ok := m.(*clusterv3.Cluster)
+	packed := c.GetTypedExtensionProtocolOptions()[httpOptionsKey]
+	o := new(httpv3.HttpProtocolOptions)
+	if err != nil || !ok || packed == nil || packed.UnmarshalTo(o) != nil || len(o.GetHttpFilters()) == 0 {
+		return false
+	}
+	return proto.Equal(o.GetHttpFilters()[0], nameWorkload()[0])
+}
+
+// RemovePeerHeaders is a filter of a connection manager that removes what proxies say of their workload.
+func RemovePeerHeaders() *hcmv3.HttpFilter {
+	return changeHeaders(withoutHeader(PeerHeader), withoutHeader(PeerIDHeader))
+}
+
+func withoutHeader(name string) *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Remove{Remove: name}}
+}
+
+func changeHeaders(list ...*mutationv3.HeaderMutation) *hcmv3.HttpFilter {
+	return HTTPFilter("envoy.filters.http.header_mutation", &headerv3.HeaderMutation{Mutations: &headerv3.Mutations{RequestMutations: list}})
 }

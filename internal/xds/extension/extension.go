@@ -44,8 +44,8 @@ const (
 	pluginMark = "~istio-translated-wasmplugin"
 )
 
-// Name is the name of the filter of an extension.
-func Name(k api.Key) string {
+// filterName is the name of the filter of an extension.
+func filterName(k api.Key) string {
 	name := prefix + k.Namespace + "." + k.Name
 	if k.Kind == api.KindWasmPlugin {
 		name += pluginMark
@@ -76,7 +76,8 @@ type Key struct {
 
 // Filters are the filters of extensions on one side of connections.
 type Filters struct {
-	list []view.Placed
+	list   []view.Placed
+	server bool
 }
 
 // Queries are the extensions of proxies.
@@ -95,11 +96,11 @@ type PullSecrets func(r *query.Reader, namespace, name string) (config []byte, w
 // Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables, secrets PullSecrets) *Queries {
 	q := &Queries{tables: t}
-	same := func(a, b Filters) bool { return slices.Equal(a.list, b.list) }
+	same := func(a, b Filters) bool { return a.server == b.server && slices.Equal(a.list, b.list) }
 	q.filters = query.Define(g, "extensions", same, func(r *query.Reader, k Key) (Filters, bool) {
-		var f Filters
+		f := Filters{server: k.Server}
 		for _, p := range k.Set.Ordered(t, r) {
-			if len(p.Place.Traffic) == 0 || slices.ContainsFunc(p.Place.Traffic, k.on) {
+			if len(p.Place.Traffic) == 0 || slices.ContainsFunc(p.Place.Traffic, f.on) {
 				f.list = append(f.list, p)
 			}
 		}
@@ -111,7 +112,7 @@ func Define(g *query.Graph, t *state.Tables, secrets PullSecrets) *Queries {
 			if !ok {
 				return nil, false
 			}
-			return resource.New(resource.Extension, Name(k), configOf(k, content, nil)), true
+			return resource.New(resource.Extension, filterName(k), configOf(k, content, nil)), true
 		})
 	q.pulled = query.Guard(g, "extension with a pull secret", resource.Answer.Equal, resource.Answer{Denied: true},
 		func(r *query.Reader, k api.Key) (resource.Answer, bool) {
@@ -123,13 +124,10 @@ func Define(g *query.Graph, t *state.Tables, secrets PullSecrets) *Queries {
 			if credentials == nil {
 				return why, true
 			}
-			return resource.Answer{Resource: resource.New(resource.Extension, Name(k), configOf(k, content, credentials))}, true
+			return resource.Answer{Resource: resource.New(resource.Extension, filterName(k), configOf(k, content, credentials))}, true
 		})
 	return q
 }
-
-// on reports whether traffic is on the side of the key.
-func (k Key) on(t state.ExtensionTraffic) bool { return k.Server && t.Server || !k.Server && t.Client }
 
 // KeyOf returns the key of a class.
 func (q *Queries) KeyOf(r *query.Reader, c proxy.Class, server bool) Key {
@@ -183,7 +181,7 @@ func (f Filters) at(phase Phase, port uint32, network bool) (list []api.Key) {
 	}[phase]
 	for _, p := range of {
 		for _, e := range f.list {
-			if e.Place.Phase == p && e.Place.Network == network && at(e.Place, port) {
+			if e.Place.Phase == p && e.Place.Network == network && f.include(e.Place, port) {
 				list = append(list, e.Key)
 			}
 		}
@@ -191,17 +189,22 @@ func (f Filters) at(phase Phase, port uint32, network bool) (list []api.Key) {
 	return list
 }
 
-// at reports whether an extension is for a port. Its traffic is for all ports if it names none.
-func at(p *state.ExtensionPlace, port uint32) bool {
+// on reports whether traffic is on the side of the filters.
+func (f Filters) on(t state.ExtensionTraffic) bool {
+	return f.server && t.Server || !f.server && t.Client
+}
+
+// include reports whether an extension is for a port: one of its matches must have both the side and the port. A match without ports is for all.
+func (f Filters) include(p *state.ExtensionPlace, port uint32) bool {
 	return len(p.Traffic) == 0 || slices.ContainsFunc(p.Traffic, func(t state.ExtensionTraffic) bool {
-		return len(t.Ports) == 0 || port != 0 && slices.Contains(t.Ports, port)
+		return f.on(t) && (len(t.Ports) == 0 || port != 0 && slices.Contains(t.Ports, port))
 	})
 }
 
 // HTTP are the filters for requests in a phase, for the listener at a port. The port is 0 where it is not known.
 func (f Filters) HTTP(phase Phase, port uint32) (list []*hcmv3.HttpFilter) {
 	for _, k := range f.at(phase, port, false) {
-		list = append(list, &hcmv3.HttpFilter{Name: Name(k), ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: fetched(
+		list = append(list, &hcmv3.HttpFilter{Name: filterName(k), ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: fetched(
 			"envoy.extensions.filters.http.wasm.v3.Wasm", "envoy.extensions.filters.http.rbac.v3.RBAC", "envoy.extensions.filters.http.lua.v3.Lua")}})
 	}
 	return list
@@ -210,7 +213,7 @@ func (f Filters) HTTP(phase Phase, port uint32) (list []*hcmv3.HttpFilter) {
 // Network are the filters for connections in a phase, for the listener at a port. The port is 0 where it is not known.
 func (f Filters) Network(phase Phase, port uint32) (list []*listenerv3.Filter) {
 	for _, k := range f.at(phase, port, true) {
-		list = append(list, &listenerv3.Filter{Name: Name(k), ConfigType: &listenerv3.Filter_ConfigDiscovery{ConfigDiscovery: fetched(
+		list = append(list, &listenerv3.Filter{Name: filterName(k), ConfigType: &listenerv3.Filter_ConfigDiscovery{ConfigDiscovery: fetched(
 			"envoy.extensions.filters.network.wasm.v3.Wasm", "envoy.extensions.filters.network.rbac.v3.RBAC")}})
 	}
 	return list
@@ -239,7 +242,7 @@ func configOf(k api.Key, c *state.ExtensionContent, credentials []byte) *corev3.
 	default:
 		config = &httpwasmv3.Wasm{Config: pluginOf(k, c, credentials)}
 	}
-	return &corev3.TypedExtensionConfig{Name: Name(k), TypedConfig: envoy.Pack(config)}
+	return &corev3.TypedExtensionConfig{Name: filterName(k), TypedConfig: envoy.Pack(config)}
 }
 
 // pluginOf is the configuration of a module of WebAssembly.

@@ -14,6 +14,8 @@ type Hosts[V query.Output] struct {
 	Base   query.Collection[service.All, V]
 	Scoped query.Collection[scope.Set, V]
 	Client *ClientLayers[V]
+	// at are the results of a host that all clients of its viewer share.
+	at query.Query[service.HostView, []V]
 }
 
 // Names are the names of the queries behind Hosts.
@@ -41,6 +43,7 @@ func DefineHosts[M any, V query.Output](
 			func(r *query.Reader, s scope.Set) scope.Hosts { return sc.Hosts(r, s) },
 			scoped, func(s scope.Set, host omap.Name) scope.HostInSet { return scope.HostInSet{Host: string(host), Set: s} }),
 		Client: defineClientLayers(g, n.Client, rules, sc, t),
+		at:     at,
 	}
 }
 

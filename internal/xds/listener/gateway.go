@@ -37,6 +37,8 @@ type GatewaysKey struct {
 	Extensions extension.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
+	// Balanced says that each new connection goes to the worker with the fewest.
+	Balanced bool
 	// Families are the IP versions of the proxies' addresses.
 	Families mesh.Families
 	// Topology describes the proxies in front of the gateways, if they have settings of their own.
@@ -49,7 +51,7 @@ type GatewaysKey struct {
 
 // GatewaysKeyOf returns the key of a class of gateways to which some policies apply.
 func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key, t telemetry.Key, e extension.Key) GatewaysKey {
-	return GatewaysKey{Extensions: e, Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Topology: c.Topology, Connections: c.Connections, Policies: policies}
+	return GatewaysKey{Extensions: e, Proxies: p, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Balanced: c.Balance.Outbound, Families: c.Families, Topology: c.Topology, Connections: c.Connections, Policies: policies}
 }
 
 // gatewaySocketKey names a listener of gateways.
@@ -108,6 +110,9 @@ func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Lis
 	}
 	if plan.Shared != nil || plan.Servers[0].Kind().IsTLS() && !k.at.QUIC {
 		envoy.AddTLSInspector(l, envoy.AllPorts())
+	}
+	if k.Balanced && !k.at.QUIC { // datagrams belong to no connection of a socket
+		envoy.BalanceExactly(l)
 	}
 	limitBuffers(b.http.Connections, l)
 	q.telemetry.Settings(r, k.Telemetry).Apply(l)
@@ -181,7 +186,7 @@ func (b gatewayBuilder) socket() *listenerv3.Listener {
 	if b.at.QUIC {
 		l = envoy.QUICListener(ip, b.at.Port, envoy.Outbound)
 	}
-	if b.at.Bind == "" && b.Families == mesh.BothFamilies {
+	if b.at.Bind == "" && b.Families.Two() {
 		envoy.AddFamily(l)
 	}
 	return l

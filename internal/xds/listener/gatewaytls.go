@@ -7,6 +7,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/pilotmesh/pilot/internal/api/destination"
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/security/compliance"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
@@ -31,7 +32,7 @@ func (b gatewayBuilder) tls(s *gateway.Placed) *corev3.TransportSocket {
 	case verifies && s.TLS.SkipVerify:
 		t.Unverified = true
 	case verifies && s.TLS.RootsCredential != "":
-		t.RootsCredential = strings.TrimSuffix(s.TLS.RootsCredential, envoy.RootsSuffix)
+		t.RootsCredential = rootsCredential(s.TLS.RootsCredential)
 	case verifies && len(t.Credentials) > 0:
 		t.RootsCredential = t.Credentials[0]
 	case verifies:
@@ -42,6 +43,15 @@ func (b gatewayBuilder) tls(s *gateway.Placed) *corev3.TransportSocket {
 	}
 	t.SecretClusters = b.secretClusters(append(slices.Clip(t.Credentials), t.RootsCredential))
 	return t.TransportSocket()
+}
+
+// rootsCredential is the credential whose roots are meant. The name of a Secret with roots alone may have their suffix already; the name of a
+// ConfigMap is taken as it is.
+func rootsCredential(name string) string {
+	if strings.HasPrefix(name, destination.ConfigMapScheme) {
+		return name
+	}
+	return strings.TrimSuffix(name, envoy.RootsSuffix)
 }
 
 // secretClusters returns the clusters of the services of extension providers that serve Secrets, by the name of the Secret. A Secret whose service

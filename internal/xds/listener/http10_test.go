@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestHTTP10: all proxies accept HTTP/1.0 if the control plane is set so, whatever their metadata say; else those whose metadata ask for it.
+// TestHTTP10: all proxies accept HTTP/1.0 if the control plane is set so, whatever their metadata say; else the proxies whose metadata ask for it.
 func TestHTTP10(t *testing.T) {
 	for _, c := range []struct {
 		all      bool

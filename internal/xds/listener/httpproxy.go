@@ -34,13 +34,19 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 			name = l.Name
 		} else {
 			l = envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
+			if k.Families == mesh.DualStack && (p.Number == 0 || p.IP == "") {
+				envoy.AddFamily(l)
+			}
 			if bound && !k.NotIntercepted {
 				envoy.BindOwnSocket(l)
 			}
 		}
+		if k.Balanced {
+			envoy.BalanceExactly(l)
+		}
 		options := httpOptions(q.tables.HTTPSettings(r), limits, k.HTTP10, "")
 		options.Sessions = q.tables.Sessions()
-		options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6 // Envoy may have to resolve the host of any request
+		options.DynamicClusters, options.Families = true, k.Families // Envoy may have to resolve the host of any request
 		added := filters{added: q.added.Filters(r, k.Extensions)}
 		options.IdleTimeout, options.First = k.IdleTimeout, added.http(p.Port)
 		http := append(added.network(p.Port), envoy.HTTPWithRDS("outbound_"+name, envoy.ProxyRouteName(p.Number), options))

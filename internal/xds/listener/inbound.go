@@ -73,7 +73,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	envoy.AddHTTPInspector(l, envoy.AllPorts())
 	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
 	options := httpOptions(q.tables.HTTPSettings(r), limits, k.HTTP10, "")
-	options.DynamicClusters, options.IPv6, options.IdleTimeout = true, k.Families == mesh.OnlyIPv6, k.IdleTimeout
+	options.DynamicClusters, options.Families, options.IdleTimeout = true, k.Families, k.IdleTimeout
 	options.First = added.http(0)
 	routes := envoy.RouteConfiguration(envoy.AllowAnyByName)
 	host := envoy.DynamicUnknownHost()
@@ -100,6 +100,8 @@ type InboundKey struct {
 	Extensions extension.Key
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
+	// Balanced says that each new connection goes to the worker with the fewest.
+	Balanced bool
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
 	// Policies name the filters that come first.
@@ -108,7 +110,7 @@ type InboundKey struct {
 
 // InboundKeyOf returns the key of a class whose workloads have these modes, and to which some policies apply.
 func InboundKeyOf(c proxy.Class, modes mesh.MTLS, policies authz.Key, t telemetry.Key, e extension.Key) InboundKey {
-	return InboundKey{Extensions: e, Ports: c.Inbound, MTLS: modes, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
+	return InboundKey{Extensions: e, Ports: c.Inbound, MTLS: modes, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, Telemetry: t, IdleTimeout: c.Idle, Balanced: c.Balance.Inbound, Families: c.Families, Policies: policies}
 }
 
 // inboundBuilder makes the inbound listeners of a workload.
@@ -155,6 +157,9 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	if k.Mode != proxy.None {
 		list = append(list, side.virtualListener(captured))
 	}
+	if k.Balanced {
+		envoy.BalanceExactly(list...)
+	}
 	limitBuffers(limits, list...)
 	q.telemetry.Settings(r, k.Telemetry).Apply(list...)
 	return asMap(list...), true
@@ -177,7 +182,7 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 	default:
 		ip = envoy.WildcardOf(s.Families)
 	}
-	both := ip == envoy.LoopbackIPv6 && s.Families == mesh.BothFamilies
+	both := ip == envoy.LoopbackIPv6 && s.Families.Two()
 	if both { // a listener for outbound traffic has both loopback addresses: this one replaces it
 		ip = envoy.Loopback
 	}
@@ -240,6 +245,9 @@ func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.L
 // atAnyAddress is a listener with a socket at any address of a proxy.
 func atAnyAddress(f mesh.Families, name string, port uint32, way envoy.Direction) *listenerv3.Listener {
 	l := envoy.Listener(name, envoy.WildcardOf(f), port, way, true)
+	if f == mesh.DualStack {
+		envoy.AddFamily(l)
+	}
 	return l
 }
 

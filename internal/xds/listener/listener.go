@@ -48,6 +48,8 @@ type Variant struct {
 	Extensions extension.Key
 	// IdleTimeout is how long a connection may be without data or requests, unless a rule limits it. 0 means Envoy's default.
 	IdleTimeout time.Duration
+	// Balanced says that each new connection goes to the worker with the fewest.
+	Balanced bool
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
 	// HostsOnDemand says that Envoy asks for the hosts of HTTP requests.
@@ -58,7 +60,7 @@ type Variant struct {
 
 // VariantOf is the variant of a class.
 func VariantOf(c proxy.Class, t telemetry.Key, e extension.Key) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster, HostsOnDemand: c.HostsOnDemand}
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Balanced: c.Balance.Outbound, Families: c.Families, Cluster: c.Cluster, HostsOnDemand: c.HostsOnDemand}
 }
 
 // SharedVariantOf is the variant of a class without its cluster.
@@ -182,6 +184,8 @@ func (v Variant) name(at service.Address) (name, ip string) {
 		ip = envoy.LoopbackOf(v.Families)
 	case ip == "":
 		ip = envoy.WildcardOf(v.Families)
+	case at.IsUnix():
+		return ip, ip
 	}
 	return envoy.ListenerName(ip, at.Port), ip
 }
@@ -201,6 +205,8 @@ type listenerInput struct {
 	filters          filters
 	// sessions is true if routes may send requests to the endpoint of their session.
 	sessions bool
+	// remoteAddress is true if the address of the application is added to x-forwarded-for.
+	remoteAddress bool
 }
 
 // AddressKey names a listener: its address, and the clients it is for. Without a set it is in the base view.
@@ -231,7 +237,7 @@ func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener
 	c.log, c.capture, c.limits = q.telemetry.Settings(r, k.Telemetry), q.tables.CapturePorts(r), q.tables.Connections(r)
 	c.filters = filters{added: q.added.Filters(r, k.Extensions)}
 	if c.plan.HTTP {
-		c.http, c.sessions = q.tables.HTTPSettings(r), q.tables.Sessions()
+		c.http, c.sessions, c.remoteAddress = q.tables.HTTPSettings(r), q.tables.Sessions(), q.tables.SidecarRemoteAddress()
 	}
 	if c.plan.HTTP || c.plan.NeedsTLSInspector() {
 		c.detectionTimeout = q.tables.DetectionTimeout(r)
@@ -271,6 +277,27 @@ func (q *Queries) labelled(r *query.Reader, k AddressKey) ([]*resource.Resource,
 	return encoded(l)
 }
 
+// socket returns the listener without filter chains.
+func (c listenerInput) socket(name, ip string) *listenerv3.Listener {
+	l, unix := atSocket(ip)
+	if !unix {
+		l = envoy.Listener(name, ip, c.at.Port, envoy.Outbound, c.plan.Bound)
+		if c.plan.Bound && !c.NotIntercepted {
+			envoy.BindOwnSocket(l)
+		}
+	}
+	if c.Balanced {
+		envoy.BalanceExactly(l)
+	}
+	if c.at.IP == "" && c.Families.Two() {
+		envoy.AddFamily(l)
+	}
+	for _, also := range c.plan.Also {
+		envoy.AddAddress(l, also)
+	}
+	return l
+}
+
 // listener returns the listener; nil if it would have no purpose.
 func (c listenerInput) listener() *listenerv3.Listener {
 	name, ip := c.name(c.at)
@@ -278,13 +305,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	if !c.plan.InUse() || c.capture.Reserved(c.at.Port, bound) && (bound || c.at.IP == "") {
 		return nil
 	}
-	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
-	if bound && !c.NotIntercepted {
-		envoy.BindOwnSocket(l)
-	}
-	if c.at.IP == "" && c.Families == mesh.BothFamilies {
-		envoy.AddFamily(l)
-	}
+	l := c.socket(name, ip)
 	if c.plan.NeedsTLSInspector() {
 		envoy.AddTLSInspector(l, envoy.AllPorts())
 	}
@@ -298,8 +319,8 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		envoy.AddHTTPInspector(l, envoy.AllPorts())
 		options := httpOptions(c.http, c.limits, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == settings.ByName
-		options.Sessions = c.sessions
-		options.GRPCWeb, options.IPv6, options.IdleTimeout = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6, c.IdleTimeout
+		options.Sessions, options.UseRemoteAddress = c.sessions, c.remoteAddress
+		options.GRPCWeb, options.Families, options.IdleTimeout = c.plan.GRPCWeb, c.Families, c.IdleTimeout
 		options.First, options.HostsOnDemand = c.filters.http(c.at.Port), c.HostsOnDemand && c.plan.DedicatedPort.Host == ""
 		http := c.connections(envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options))
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http...))
@@ -347,7 +368,7 @@ func (v Variant) forwardTo(rule *transport.Rule) []*listenerv3.Filter {
 		cluster := clusterOf(to)
 		proxy := envoy.TCPForward(cluster, cluster, v.tcpOptions(rule.Options))
 		if to.Dynamic && len(rule.ServerNames) > 0 {
-			return []*listenerv3.Filter{envoy.SNIForwardProxy(to.Port, v.Families == mesh.OnlyIPv6), proxy}
+			return []*listenerv3.Filter{envoy.SNIForwardProxy(to.Port, v.Families), proxy}
 		}
 		return []*listenerv3.Filter{proxy}
 	}

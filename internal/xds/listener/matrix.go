@@ -24,7 +24,7 @@ type entry struct {
 	protocol mesh.Protocol
 	// tls terminates TLS of clients that are not in the mesh; nil for none.
 	tls *corev3.TransportSocket
-	// forward and http are the filters for connections, and for those that are HTTP. httpName and name are names of filter chains.
+	// forward and http are the filters for connections, and for connections that are HTTP. httpName and name are names of filter chains.
 	forward, http  []*listenerv3.Filter
 	name, httpName string
 }

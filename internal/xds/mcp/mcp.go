@@ -122,7 +122,7 @@ func (q *Queries) encode(r *query.Reader, k api.Key) (*resource.Resource, bool) 
 	return made(meta, o.Spec), true
 }
 
-// annotations are those of an object, with this control plane as the last one through which it came. The status of an object is not served, so that
+// annotations are the annotations of an object, with this control plane as the last one through which it came. The status of an object is not served, so that
 // a workload whose health is checked says in another way that it is healthy: by not being checked.
 func (q *Queries) annotations(o *api.Object) map[string]string {
 	out := maps.Clone(o.Annotations)

@@ -130,7 +130,7 @@ func registered(of string, order int, host string, ports []mesh.Port, endpoints 
 }
 
 // TestRegistered: a service of registries is one ServiceEntry with the endpoints of all that have it, weights in one unit. Endpoints that serve other ports
-// are in an entry of their own, and those that take no requests in none.
+// are in an entry of their own, and endpoints that take no requests in none.
 func TestRegistered(t *testing.T) {
 	w := meshtest.NewWith(t, meshtest.Options{ClusterID: "here"})
 	http, admin := mesh.Port{Number: 80, Name: "http-80", Protocol: mesh.HTTP}, mesh.Port{Number: 81, Name: "tcp-81", Protocol: mesh.TCP}
@@ -168,7 +168,7 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-// TestServedEntriesAreValid: what is made of a service of a registry passes the checks of a ServiceEntry.
+// TestServedEntriesAreValid: the entry of a service of a registry passes the checks of a ServiceEntry.
 func TestServedEntriesAreValid(t *testing.T) {
 	w := meshtest.NewWith(t, meshtest.Options{ClusterID: "here"})
 	for i, p := range []mesh.Protocol{mesh.HTTP, mesh.HTTP2, mesh.GRPC, mesh.HTTPS, mesh.TCP, mesh.Mongo, mesh.Dubbo} {

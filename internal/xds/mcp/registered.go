@@ -47,7 +47,7 @@ func (q *Queries) registered(r *query.Reader, k api.Key) (*registry.Service, boo
 	return registry.FromRows(c.Created, c.Layers, s, e.Inline, e.Scale), true
 }
 
-// inOrder returns the services of an entry, that of the first registry first.
+// inOrder returns the services of an entry, the first registry's first.
 func (q *Queries) inOrder(r *query.Reader, name omap.Name) (keys []api.Key) {
 	order := map[api.Key]int64{}
 	for k := range q.tables.Registries.ByEntry.Group(r, name).All() {

@@ -226,6 +226,9 @@ func (q *Queries) reachable(r *query.Reader, s *service.Service, k Reach) (found
 			}
 			seen[at] = true
 			found = append(found, at)
+			if e.Second != "" {
+				found = append(found, service.EndpointAddress{Cluster: e.Cluster, Address: e.Second})
+			}
 			local = local || at.Cluster == k.cluster
 		}
 	}

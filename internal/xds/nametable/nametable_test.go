@@ -250,3 +250,38 @@ func sorted(text string) string {
 	flush()
 	return out.String()
 }
+
+// TestDualStack: in a dual-stack mesh, names have the addresses of both IP versions for proxies that have both, and of one version for others.
+func TestDualStack(t *testing.T) {
+	both := pod("10.10.0.5")
+	both.MoreAddresses = intern.Of("fd00:10::5")
+	at := func(address string) *kube.Slice {
+		return slice("db", kube.SliceEndpoint{Address: address, Pod: "db-0", Hostname: "db-0"})
+	}
+	var out strings.Builder
+	for _, on := range []bool{false, true} {
+		w := meshtest.NewWith(t, meshtest.Options{ClusterID: "west", DualStack: on})
+		w.Observe(map[api.Key]kube.Value{
+			in("west", kube.KindService, "web"): service(kube.ClusterIP, "10.96.0.1", "fd00::1"), in("west", kube.KindService, "db"): service(kube.Headless),
+			in("west", kube.KindPod, "db-0"): both, in("west", kube.KindEndpointSlice, "db-4"): at("10.10.0.5"), in("west", kube.KindEndpointSlice, "db-6"): at("fd00:10::5"),
+		})
+		w.Apply(`
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: own, namespace: shop}
+spec:
+  hosts: [own.test]
+  addresses: [192.0.2.1, "2001:db8::1"]
+  resolution: STATIC
+  ports: [{number: 70, name: tcp, protocol: TCP}]
+  endpoints: [{address: 192.0.2.3}]
+`)
+		for _, addresses := range []string{"10.9.0.1,fd00:9::1", "10.9.0.2", "fd00:9::3"} {
+			first, _, _ := strings.Cut(addresses, ",")
+			class := w.Connect(meshtest.Node(t, "sidecar~"+first+"~client.shop~shop.svc.cluster.local", fmt.Sprintf(`{"INSTANCE_IPS": %q, "DNS_CAPTURE": "true"}`, addresses)))
+			w.Check()
+			fmt.Fprintf(&out, "-- dual stack %t, %s --\n%s", on, addresses, table(t, w.State(class)))
+		}
+	}
+	golden(t, "testdata/dual-stack.txt", out.String())
+}

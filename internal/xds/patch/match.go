@@ -129,15 +129,15 @@ func (p *Patch) selectsConfiguration(at Place, name string) bool {
 		return false
 	}
 	if at.Context != networking.EnvoyFilter_GATEWAY {
-		return m.GetPortNumber() == 0 || m.GetPortNumber() == PortOfRoutes(name)
+		return m.GetPortNumber() == 0 || m.GetPortNumber() == portOfRoutes(name)
 	}
 	of := gatewayRoutesOf(name)
 	return (m.GetPortNumber() == 0 || at.hasPort(of.port, m.GetPortNumber())) &&
 		(m.GetPortName() == "" || m.GetPortName() == of.portName) && (m.GetGateway() == "" || m.GetGateway() == of.gateway)
 }
 
-// PortOfRoutes is the port of a route configuration of sidecars; 0 if it has none.
-func PortOfRoutes(name string) uint32 {
+// portOfRoutes is the port of a route configuration of sidecars; 0 if it has none.
+func portOfRoutes(name string) uint32 {
 	text := name
 	if rest, inbound := strings.CutPrefix(name, "inbound|"); inbound {
 		text, _, _ = strings.Cut(rest, "|")
@@ -277,7 +277,7 @@ func PortTextOfRoutes(name string) string {
 	if of := gatewayRoutesOf(name); of.port != 0 {
 		return portText(of.port)
 	}
-	return portText(PortOfRoutes(name))
+	return portText(portOfRoutes(name))
 }
 
 // AboutHosts reports whether the patch may change virtual hosts of a route configuration.

@@ -123,7 +123,7 @@ func nameOf(m proto.Message) string {
 // ContentHash identifies the content of the patch, with its name.
 func (p *Patch) ContentHash() omap.Hash { return p.hash }
 
-// Adds reports whether the patch adds an object of its own to those of a type.
+// Adds reports whether the patch adds an object of its own to the objects of a type.
 func (p *Patch) Adds() bool { return p.op == networking.EnvoyFilter_Patch_ADD }
 
 // RemovesAccess reports whether the patch takes a filter away that decides about access.

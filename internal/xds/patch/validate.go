@@ -11,7 +11,7 @@ import (
 // maxDepth is how deep configuration of extensions may be in configuration of extensions.
 const maxDepth = 16
 
-// validate checks the rules that the fields of a message declare, and those of each configuration of an extension in it.
+// validate checks the rules that the fields of a message declare, and the fields of each configuration of an extension in it.
 func validate(m proto.Message) error { return validateTo(m, 0) }
 
 func validateTo(m proto.Message, depth int) error {

@@ -30,20 +30,20 @@ const (
 const (
 	Extension Type = Types + iota
 	Secret
-	// AllTypes is the number of all types that clients ask for on their own.
-	AllTypes = Types + 2
+	// allTypes is the number of all types that clients ask for on their own.
+	allTypes = Types + 2
 )
 
 // VirtualHost is the type of the virtual hosts of a split route configuration (VHDS). No class state contains it: the virtual hosts are the
 // pieces of the resources of type Route, and a client that has a split route configuration is sent its virtual hosts without asking.
-const VirtualHost Type = AllTypes
+const VirtualHost Type = allTypes
 
 // Configuration is the type of the objects of configuration that other control planes read. No proxy is sent one. Clients ask for the kinds of
 // objects, and not for this type.
 const Configuration Type = VirtualHost + 1
 
 // PerProxy reports whether the type is answered per proxy. Such resources are in no class state.
-func (t Type) PerProxy() bool { return t >= Types && t < AllTypes }
+func (t Type) PerProxy() bool { return t >= Types && t < allTypes }
 
 const urlPrefix = "type.googleapis.com/"
 

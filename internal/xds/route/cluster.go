@@ -95,7 +95,7 @@ func (q *Queries) baseHost(r *query.Reader, host string, port uint32, set scope.
 }
 
 // basePieces are the virtual hosts of a port that the layer of an overlay lies over.
-func (q *Queries) basePieces(r *query.Reader, port uint32, set scope.Set) Pieces {
+func (q *Queries) basePieces(r *query.Reader, port uint32, set scope.Set) hostPieces {
 	pieces := q.hosts.Get(r, basePortKey{port, set.Families})
 	if set.Cluster == "" {
 		return pieces

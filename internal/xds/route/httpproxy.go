@@ -145,7 +145,7 @@ func (q *Queries) httpProxyRoutes(r *query.Reader, k scope.LabelledClients) (Map
 	return omap.With(Map{}, changes...), true
 }
 
-func proxyConfiguration(name string, pieces Pieces, outbound settings.Outbound, s settings.RouteSettings) *resource.Resource {
+func proxyConfiguration(name string, pieces hostPieces, outbound settings.Outbound, s settings.RouteSettings) *resource.Resource {
 	c := envoy.RouteConfiguration(name)
 	c.IgnorePortInHostMatching = false
 	if !pieces.Has(omap.Name(pieceName("*", httpPort))) {

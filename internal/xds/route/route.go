@@ -27,8 +27,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Pieces are virtual hosts by name.
-type Pieces = omap.Map[omap.Name, *resource.Piece]
+// hostPieces are virtual hosts by name.
+type hostPieces = omap.Map[omap.Name, *resource.Piece]
 
 // virtualHostKey names a virtual host: a host as a view sees it, on a port.
 type virtualHostKey struct {
@@ -180,7 +180,7 @@ func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource,
 type pieceChange = omap.Change[omap.Name, *resource.Piece]
 
 // overlayChanges are the changes that lay pieces over others.
-func overlayChanges(top Pieces) []pieceChange {
+func overlayChanges(top hostPieces) []pieceChange {
 	changes := make([]pieceChange, 0, top.Len()+1)
 	for name, p := range top.All() {
 		if p.Hidden() {
@@ -193,7 +193,7 @@ func overlayChanges(top Pieces) []pieceChange {
 }
 
 // configuration is the route configuration of a port. Its cost depends on the number of changes, not of all pieces.
-func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, changes []pieceChange, outbound settings.Outbound) []*resource.Resource {
+func (q *Queries) configuration(r *query.Reader, port uint32, pieces hostPieces, changes []pieceChange, outbound settings.Outbound) []*resource.Resource {
 	name := envoy.RouteName(port)
 	// A declared host "*" already takes all requests. Envoy refuses a route configuration with a second virtual host for
 	// "*".

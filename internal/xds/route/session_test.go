@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -95,7 +94,7 @@ func sessionState(t *testing.T, on bool) *resource.State {
 	t.Helper()
 	w := meshtest.NewWith(t, meshtest.Options{Sessions: on})
 	w.Apply(sessionServices)
-	var c proxy.Class = w.Connect(meshtest.Node(t, "sidecar~10.9.0.1~web-0.shop~shop.svc.cluster.local", "{}"))
+	c := w.Connect(meshtest.Node(t, "sidecar~10.9.0.1~web-0.shop~shop.svc.cluster.local", "{}"))
 	s := w.State(c)
 	meshtest.Validate(t, s)
 	w.Check()

@@ -76,6 +76,6 @@ func (q *Queries) sniffed(r *query.Reader, k virtualHostKey) ([]*resource.Resour
 	vhost := envoy.VirtualHost(name, []string{"*"}, b.routes...)
 	vhost.IncludeRequestAttemptCount = !b.settings.HideAttempts
 	piece := encode(name, vhost)
-	pieces := omap.With(Pieces{}, omap.Put(omap.Name(name), piece))
+	pieces := omap.With(hostPieces{}, omap.Put(omap.Name(name), piece))
 	return []*resource.Resource{resource.NewRoute(name, envoy.RouteConfiguration(name), pieces)}, true
 }

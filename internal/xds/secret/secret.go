@@ -1,8 +1,10 @@
 // Package secret answers proxies that ask the control plane for Secrets by name: "kubernetes://NAME" for a certificate with its key,
-// and "kubernetes://NAME-cacert" for the roots with which the certificates of others are verified.
+// and "kubernetes://NAME-cacert" for the roots with which the certificates of others are verified; and for the roots in a ConfigMap:
+// "configmap://NAMESPACE/NAME-cacert".
 //
 // Invariants: A proxy gets Secrets only if it has shown who it is, and only Secrets of the namespace of its service account. It gets
-// a cluster's Secrets only if the API server says that the account may read them; a folder's Secrets belong to its writer. Refusals
+// a cluster's Secrets only if the API server says that the account may read them; a folder's Secrets belong to its writer. Of a ConfigMap,
+// which is no secret, it gets the roots and nothing else: of its namespace, and where a DestinationRule beside the ConfigMap names it. Refusals
 // are decided before any Secret is read. Neither answers nor reasons of refusals have a part of another proxy's Secret.
 //
 // The package starts no goroutines.
@@ -17,6 +19,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/destination"
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -66,6 +69,8 @@ func Define(g *query.Graph, t *state.Tables, o Options) *Queries {
 type Name struct {
 	// Namespace is the Secret's namespace; empty for the proxy's.
 	Namespace string
+	// ConfigMap is true if it is the name of the roots in a ConfigMap.
+	ConfigMap bool
 	// Secret is the name of the Secret, and roots is true if its roots are asked for. Then a Secret whose own name ends with
 	// "-cacert" goes before the one with both parts.
 	Secret string
@@ -77,13 +82,16 @@ const anyNamespace = "any"
 
 // ParseName parses the name of a secret. The reason says why the name is invalid; empty if it is valid.
 func ParseName(name string) (n Name, reason string) {
+	if rest, ok := strings.CutPrefix(name, destination.ConfigMapScheme); ok {
+		return parseConfigMap(rest)
+	}
 	rest, ok := strings.CutPrefix(name, envoy.SecretScheme)
 	if provider, external := strings.CutPrefix(name, scope.SecretServiceScheme); external {
 		return n, fmt.Sprintf("the service of an extension provider with sds.name %q would serve it, and the proxy knows no such service; correct extensionProviders or the name",
 			strings.TrimSuffix(provider, envoy.RootsSuffix))
 	}
 	if !ok {
-		return n, fmt.Sprintf("names of secrets that the control plane serves have the form %s[NAMESPACE/]NAME; other schemes are not supported yet", envoy.SecretScheme)
+		return n, fmt.Sprintf("names of secrets that the control plane serves have the form %s[NAMESPACE/]NAME or %sNAMESPACE/NAME; other schemes are not supported yet", envoy.SecretScheme, destination.ConfigMapScheme)
 	}
 	n.Secret = rest
 	if namespace, of, cut := strings.Cut(rest, "/"); cut {
@@ -98,9 +106,25 @@ func ParseName(name string) (n Name, reason string) {
 	return n, ""
 }
 
+// parseConfigMap parses the name of the roots in a ConfigMap, without its scheme.
+func parseConfigMap(rest string) (n Name, reason string) {
+	rest, roots := strings.CutSuffix(rest, envoy.RootsSuffix)
+	namespace, name, _ := strings.Cut(rest, "/")
+	switch {
+	case api.CheckNames(namespace, name) != "":
+		return n, fmt.Sprintf("it does not have the form %sNAMESPACE/NAME of a ConfigMap", destination.ConfigMapScheme)
+	case !roots:
+		return n, "a ConfigMap has the certificates of authorities only, and no certificate with its key: name a Secret for mutual TLS"
+	}
+	return Name{Namespace: namespace, ConfigMap: true, Secret: name, Roots: true}, ""
+}
+
+// Credential is the credentialName by which a rule or a server names a ConfigMap.
+func (n Name) Credential() string { return destination.ConfigMapScheme + n.Namespace + "/" + n.Secret }
+
 // Secrets returns the Secrets that may have what a name asks for, the first one that exists decides.
 func (n Name) Secrets() []string {
-	if n.Roots {
+	if n.Roots && !n.ConfigMap {
 		return []string{n.Secret + envoy.RootsSuffix, n.Secret}
 	}
 	return []string{n.Secret}
@@ -120,6 +144,8 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name, as string) resourc
 		return resource.Answer{Reason: reason}
 	case who.IsZero():
 		return denied("the proxy has not shown who it is; connect it to the control plane over TLS, with a certificate of the mesh or a token")
+	case n.ConfigMap:
+		return q.findConfigMap(r, who.Namespace, as, n)
 	case n.Namespace != "" && n.Namespace != who.Namespace:
 		return denied("the Secret is of namespace %s, and the proxy of %s; proxies get Secrets of their own namespace only", n.Namespace, who.Namespace)
 	}
@@ -129,7 +155,7 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name, as string) resourc
 		}
 	}
 	if !q.o.Kubernetes {
-		return resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in that of --credentialsDir", who.Namespace, n.Secret)}
+		return resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in --credentialsDir", who.Namespace, n.Secret)}
 	}
 	switch may, known := q.tables.Kube.SecretReaders.Get(r, connected.Account{Namespace: who.Namespace, Name: who.ServiceAccount}); {
 	case !known:
@@ -146,6 +172,36 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name, as string) resourc
 	return resource.Answer{Reason: fmt.Sprintf("there is no Secret %s/%s", who.Namespace, n.Secret)}
 }
 
+// findConfigMap answers a proxy of a namespace that requests the roots in a ConfigMap. They are in the folder of Secrets, or in the cluster.
+func (q *Queries) findConfigMap(r *query.Reader, namespace, as string, n Name) resource.Answer {
+	if n.Namespace != namespace && !q.namedBeside(r, n) {
+		return resource.Answer{Denied: true, Reason: fmt.Sprintf(
+			"the ConfigMap is of namespace %s, and the proxy of %s; proxies get ConfigMaps of their own namespace, and of others what a DestinationRule there names", n.Namespace, namespace)}
+	}
+	if q.o.Folder {
+		if a, found := q.look(r, "", n.Namespace, as, n); found {
+			return a
+		}
+	}
+	if !q.o.Kubernetes {
+		return resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in --credentialsDir", n.Namespace, n.Secret)}
+	}
+	if a, found := q.look(r, q.tables.ClusterID(), n.Namespace, as, n); found {
+		return a
+	}
+	return resource.Answer{Reason: fmt.Sprintf("there is no ConfigMap %s/%s", n.Namespace, n.Secret)}
+}
+
+// namedBeside reports whether a DestinationRule of the namespace of a ConfigMap names it.
+func (q *Queries) namedBeside(r *query.Reader, n Name) bool {
+	for user := range q.tables.CredentialUsers.Group(r, n.Credential()).All() {
+		if user.Namespace == n.Namespace {
+			return true
+		}
+	}
+	return false
+}
+
 // PullSecret returns the credentials of registries in a Secret. Without any, why says the reason, or that they are pending.
 func (q *Queries) PullSecret(r *query.Reader, namespace, name string) (config []byte, why resource.Answer) {
 	key := api.Key{Kind: kube.KindSecret, Namespace: namespace, Name: name}
@@ -155,7 +211,7 @@ func (q *Queries) PullSecret(r *query.Reader, namespace, name string) (config []
 		}
 	}
 	if !q.o.Kubernetes {
-		return nil, resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in that of --credentialsDir", namespace, name)}
+		return nil, resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in --credentialsDir", namespace, name)}
 	}
 	key.Cluster = q.tables.ClusterID()
 	row, ok := q.tables.Kube.Secrets.Get(r, key)
@@ -180,8 +236,12 @@ func dockerOf(k api.Key, row *kube.Secret) (config []byte, why resource.Answer) 
 // look looks for the Secrets that a name asks for in a cluster, or in the folder. found is false if all of them are known not to
 // exist.
 func (q *Queries) look(r *query.Reader, cluster, namespace, name string, n Name) (a resource.Answer, found bool) {
+	kind := kube.KindSecret
+	if n.ConfigMap && cluster != "" {
+		kind = kube.KindConfigMap
+	}
 	for _, of := range n.Secrets() {
-		a, known := q.answers.Get(r, secretKey{api.Key{Kind: kube.KindSecret, Namespace: namespace, Name: of, Cluster: cluster}, n.Roots, name})
+		a, known := q.answers.Get(r, secretKey{api.Key{Kind: kind, Namespace: namespace, Name: of, Cluster: cluster}, n.Roots, name})
 		switch {
 		case !known && cluster != "":
 			return resource.Answer{Pending: true}, true // it has not been looked for yet

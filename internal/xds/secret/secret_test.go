@@ -78,6 +78,23 @@ func (w *world) put(cluster, namespace, name string, entries map[string]string) 
 	w.Observe(map[api.Key]kube.Value{{Kind: kube.KindSecret, Namespace: namespace, Name: name, Cluster: cluster}: row})
 }
 
+// roots is a DestinationRule that names a ConfigMap beside it.
+const roots = `
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: named, namespace: depot}
+spec: {host: a.example.com, trafficPolicy: {tls: {mode: SIMPLE, credentialName: "configmap://depot/named"}}}
+`
+
+// putRoots commits a ConfigMap of the cluster; without entries, that there is none.
+func (w *world) putRoots(namespace, name string, entries map[string]string) {
+	row := &kube.Secret{}
+	if entries != nil {
+		row.Content, _ = credential.ParseRoots(entries)
+	}
+	w.Observe(map[api.Key]kube.Value{{Kind: kube.KindConfigMap, Namespace: namespace, Name: name, Cluster: cluster}: row})
+}
+
 // permit commits whether an account may read Secrets.
 func (w *world) permit(namespace, account string, p state.Permission) {
 	b := w.Batch()
@@ -166,7 +183,19 @@ func whoGetsWhat(cert, key, other string) []request {
 		{"", "kubernetes://files", "denied: the proxy has not shown who it is"},
 		{"", "kubernetes://one", "denied: the proxy has not shown who it is"},
 		{"shop/any", "default", "none: names of secrets that the control plane serves"},
-		{"shop/any", "configmap://shop/roots", "none: names of secrets that the control plane serves"},
+		{"shop/other", "configmap://shop/roots-cacert", "configmap://shop/roots-cacert: roots " + other},
+		{"shop/any", "configmap://shop/files-cacert", "configmap://shop/files-cacert: roots " + cert},
+		{"shop/any", "configmap://shop/gone-cacert", "none: there is no ConfigMap shop/gone"},
+		{"shop/any", "configmap://shop/rootless-cacert", "none: the roots of shop/rootless cannot be used"},
+		{"shop/any", "configmap://shop/one-cacert", "waits"}, // the Secret of this name is something else
+		{"shop/any", "configmap://depot/roots-cacert", "denied: the ConfigMap is of namespace depot, and the proxy of shop"},
+		{"shop/any", "configmap://depot/named-cacert", "configmap://depot/named-cacert: roots " + cert},
+		{"", "configmap://shop/roots-cacert", "denied: the proxy has not shown who it is"},
+		{"", "configmap://depot/named-cacert", "denied: the proxy has not shown who it is"},
+		{"shop/any", "configmap://shop/roots", "none: a ConfigMap has the certificates of authorities only"},
+		{"shop/any", "configmap://roots-cacert", "none: it does not have the form configmap://NAMESPACE/NAME of a ConfigMap"},
+		{"shop/any", "configmap://shop/a/b-cacert", "none: it does not have the form configmap://NAMESPACE/NAME of a ConfigMap"},
+		{"shop/any", "configmap://shop/-cacert", "none: it does not have the form configmap://NAMESPACE/NAME of a ConfigMap"},
 		{"shop/any", "sds://vault", "none: the service of an extension provider with sds.name \"vault\" would serve it"},
 		{"shop/any", "sds://vault-cacert", "none: the service of an extension provider with sds.name \"vault\" would serve it"},
 		{"shop/any", "kubernetes://../files", "none: it does not have the form"},
@@ -195,6 +224,12 @@ func TestWhoGetsWhat(t *testing.T) {
 	w.put(cluster, "shop", "gone-cacert", nil)
 	w.put("elsewhere", "shop", "remote", pair)
 	w.put(cluster, "depot", "one", pair)
+	w.putRoots("shop", "roots", map[string]string{"ca.crt": other})
+	w.putRoots("shop", "gone", nil)
+	w.putRoots("shop", "rootless", map[string]string{"tls.crt": cert, "tls.key": key})
+	w.putRoots("depot", "roots", map[string]string{"ca.crt": cert})
+	w.putRoots("depot", "named", map[string]string{"ca.crt": cert})
+	w.Apply(roots)
 	w.permit("shop", "reader", allowed)
 	w.permit("shop", "other", state.Permission{})
 	w.permit("shop", "unknown", state.Permission{Trouble: "the API server is away"})
@@ -321,9 +356,9 @@ func TestProblems(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"web-0.shop~shop.svc.cluster.local (1 others, too) asks for this secret, and cannot have it: there is no folder shop/one in that of --credentialsDir; what needs it fails, everything else goes on",
-		"web-2.shop~shop.svc.cluster.local asks for this secret, and may not have it: the proxy has not shown who it is; connect it to the control plane over TLS, with a certificate of the mesh or a token; what needs it fails, everything else goes on",
-		"web-3.depot~depot.svc.cluster.local asks for this secret, and cannot have it: there is no folder depot/one in that of --credentialsDir; what needs it fails, everything else goes on",
+		"web-0.shop~shop.svc.cluster.local (1 others, too) asks for this secret, and cannot have it: there is no folder shop/one in --credentialsDir; what needs it fails, everything else continues",
+		"web-2.shop~shop.svc.cluster.local asks for this secret, and may not have it: the proxy has not shown who it is; connect it to the control plane over TLS, with a certificate of the mesh or a token; what needs it fails, everything else continues",
+		"web-3.depot~depot.svc.cluster.local asks for this secret, and cannot have it: there is no folder depot/one in --credentialsDir; what needs it fails, everything else continues",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("problems:\n%s", strings.Join(got, "\n"))

@@ -19,12 +19,13 @@ const peerKey = "pilot.peer."
 
 // rememberPeer is a filter that remembers what the certificate of a client says about its workload, once per connection. The identity in it is
 // spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT. The attribute "description" of its subject, if there is one, has the names of the workload; package
-// security/ca writes it.
+// security/ca writes it. An empty name there counts as unknown, so that no header is believed about it.
 func rememberPeer() *listenerv3.Filter {
 	values := []*valuev3.FilterStateValue{peerValue(envoy.PeerNamespace, "connection.uri_san_peer_certificate.split('/')[4]")}
 	for _, w := range aboutWorkload() {
 		if w.key != envoy.PeerNamespace {
-			values = append(values, peerValue(w.key, fmt.Sprintf("connection.subject_peer_certificate.split('description=')[1].split(',')[0].split('%s')[%d]", mesh.FieldSeparator, w.field)))
+			name := fmt.Sprintf("connection.subject_peer_certificate.split('description=')[1].split(',')[0].split('%s')[%d]", mesh.FieldSeparator, w.field)
+			values = append(values, peerValue(w.key, fmt.Sprintf("%[1]s == '' ? '%[2]s' : %[1]s", name, unknown)))
 		}
 	}
 	return envoy.NetworkFilter("envoy.filters.network.set_filter_state", &setv3.Config{OnDownstreamTlsHandshake: values})

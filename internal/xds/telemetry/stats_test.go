@@ -56,16 +56,21 @@ func TestOldStats(t *testing.T) {
 	}
 }
 
-// TestTagsOfSides: a server believes the certificate of a client, and nothing else that it says of itself.
+// TestTagsOfSides: a server believes the certificate of a client, then its headers, and of its namespace the certificate only. In plain text, and of
+// connections without HTTP, there are no headers to believe.
 func TestTagsOfSides(t *testing.T) {
 	requests := view.Metric{ID: telemetryapi.MetricSelector_REQUEST_COUNT}
 	secure, _ := tagsOf(statsOf(t, 0, view.Server, true, requests))
 	plain, _ := tagsOf(statsOf(t, 0, view.Server, false, requests))
 	client, _ := tagsOf(statsOf(t, 0, view.Client, false, requests))
 	for name, want := range map[string][3]string{
-		"reporter":                   {"destination", "destination", "source"},
-		"source_workload_namespace":  {"%FILTER_STATE(pilot.peer.workload_namespace:PLAIN)%", unknown, "%ENVIRONMENT(POD_NAMESPACE)%"},
-		"source_app":                 {"%FILTER_STATE(pilot.peer.app:PLAIN)%", unknown, "%ENVIRONMENT(PROXY_APP)%"},
+		"reporter":                  {"destination", "destination", "source"},
+		"source_workload_namespace": {"%FILTER_STATE(pilot.peer.workload_namespace:PLAIN)%", unknown, "%ENVIRONMENT(POD_NAMESPACE)%"},
+		"source_app":                {coalesce(`{"command":"FILTER_STATE","param":"pilot.peer.app:PLAIN"},{"command":"DYNAMIC_METADATA","param":"pilot.peer:header:app"}`), unknown, "%ENVIRONMENT(PROXY_APP)%"},
+		"source_workload": {
+			coalesce(`{"command":"FILTER_STATE","param":"pilot.peer.workload:PLAIN"},{"command":"DYNAMIC_METADATA","param":"pilot.peer:header:workload"},{"command":"DYNAMIC_METADATA","param":"pilot.peer:id"}`),
+			unknown, "%ENVIRONMENT(ISTIO_META_WORKLOAD_NAME)%",
+		},
 		"source_principal":           {"%DOWNSTREAM_PEER_URI_SAN%", "%DOWNSTREAM_PEER_URI_SAN%", "%UPSTREAM_LOCAL_URI_SAN%"},
 		"connection_security_policy": {"mutual_tls", "none", unknown},
 		"destination_workload":       {"%ENVIRONMENT(ISTIO_META_WORKLOAD_NAME)%", "%ENVIRONMENT(ISTIO_META_WORKLOAD_NAME)%", "%UPSTREAM_METADATA(pilot.peer:workload)%"},
@@ -75,6 +80,18 @@ func TestTagsOfSides(t *testing.T) {
 			if got != want[i] && !(want[i] == "authority" && strings.Contains(got, ":authority")) {
 				t.Errorf("%s: %q, want %q", name, got, want[i])
 			}
+		}
+	}
+}
+
+func coalesce(operators string) string { return `%COALESCE({"operators":[` + operators + `]})%` }
+
+// TestTagsOfConnections: a connection without HTTP has no headers, so only the certificate says who the client is.
+func TestTagsOfConnections(t *testing.T) {
+	b := builder{Key: Key{Side: view.Server}}
+	for _, tag := range b.standardTags(false, true) {
+		if f := tag.format(false); strings.Contains(f, "DYNAMIC_METADATA") || tag.name == "source_app" && f != "%FILTER_STATE(pilot.peer.app:PLAIN)%" {
+			t.Errorf("%s: %s", tag.name, f)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (b builder) standardTags(http, secure bool) []metricTag {
 		list = append(list, metricTag{name: own + w.name, from: []operator{{"ENVIRONMENT", w.variable}}})
 		t := metricTag{name: peer + w.name, from: []operator{{"UPSTREAM_METADATA", envoy.PeerMetadata + ":" + w.key}}}
 		if server {
-			t = sourceTag(peer+w.name, w.key, secure && b.OldStats == 0)
+			t = sourceTag(peer+w.name, w.key, http, secure && b.OldStats == 0)
 		}
 		list = append(list, t)
 	}
@@ -95,12 +95,20 @@ func (b builder) standardTags(http, secure bool) []metricTag {
 		metricTag{name: "grpc_response_status", from: []operator{{Command: "GRPC_STATUS_NUMBER"}}, mayBeEmpty: true})
 }
 
-// sourceTag is a tag about the workload of a client. Only its certificate is believed.
-func sourceTag(name, key string, certified bool) metricTag {
+// sourceTag is a tag about the workload of a client. Its certificate is believed first, then its headers. Of its namespace, only the certificate is
+// believed, and without a certificate of the mesh nothing is.
+func sourceTag(name, key string, http, certified bool) metricTag {
 	if !certified {
 		return metricTag{name: name, text: unknown}
 	}
-	return metricTag{name: name, from: []operator{{"FILTER_STATE", peerKey + key + ":PLAIN"}}}
+	from := []operator{{"FILTER_STATE", peerKey + key + ":PLAIN"}}
+	if http && key != envoy.PeerNamespace {
+		from = append(from, operator{"DYNAMIC_METADATA", envoy.PeerMetadata + ":" + headerKey + ":" + key})
+	}
+	if http && key == envoy.PeerWorkload {
+		from = append(from, operator{"DYNAMIC_METADATA", envoy.PeerMetadata + ":" + headerIDKey})
+	}
+	return metricTag{name: name, from: from}
 }
 
 // principals are the tags with the identities in certificates, and whether the connection has mutual TLS of the mesh.

@@ -49,8 +49,10 @@ type Settings struct {
 	// stats count requests and connections, and secureStats those over mutual TLS of the mesh. measured says that there are any.
 	stats, secureStats stats
 	measured           bool
-	// peer is the filter that remembers who the client is; nil for none.
-	peer *listenerv3.Filter
+	// peer is the filter that remembers what the certificate of the client says; nil for none. headers and secureHeaders are the filters for the headers
+	// of proxies about their workload: of requests over mutual TLS of the mesh, and of others. They are nil if requests keep such headers.
+	peer                   *listenerv3.Filter
+	headers, secureHeaders *hcmv3.HttpFilter
 }
 
 func (s Settings) equal(o Settings) bool {
@@ -58,7 +60,8 @@ func (s Settings) equal(o Settings) bool {
 		return slices.EqualFunc(a, b, func(a, b *accesslogv3.AccessLog) bool { return proto.Equal(a, b) })
 	}
 	return same(s.logs, o.logs) && same(s.unmatched, o.unmatched) && proto.Equal(s.tracing, o.tracing) && proto.Equal(s.requestIDs, o.requestIDs) &&
-		s.stats.equal(o.stats) && s.secureStats.equal(o.secureStats) && s.measured == o.measured && proto.Equal(s.peer, o.peer)
+		s.stats.equal(o.stats) && s.secureStats.equal(o.secureStats) && s.measured == o.measured && proto.Equal(s.peer, o.peer) &&
+		proto.Equal(s.headers, o.headers) && proto.Equal(s.secureHeaders, o.secureHeaders)
 }
 
 // Queries are the settings of proxies.
@@ -126,9 +129,9 @@ func (s Settings) Apply(list ...*listenerv3.Listener) {
 
 // apply changes a filter chain. Filters are replaced and not changed, because several chains of a listener may have the same one.
 func (s Settings) apply(c *listenerv3.FilterChain) {
-	stats, secure := s.stats, envoy.IsMeshTLS(c.TransportSocket)
+	stats, headers, secure := s.stats, s.headers, envoy.IsMeshTLS(c.TransportSocket)
 	if secure {
-		stats = s.secureStats
+		stats, headers = s.secureStats, s.secureHeaders
 	}
 	c.Filters = slices.Clone(c.Filters)
 	for i, f := range c.Filters {
@@ -145,6 +148,9 @@ func (s Settings) apply(c *listenerv3.FilterChain) {
 			m.Tracing = s.tracing
 			if s.requestIDs != nil {
 				m.RequestIdExtension = s.requestIDs
+			}
+			if headers != nil {
+				m.HttpFilters = append([]*hcmv3.HttpFilter{headers}, m.HttpFilters...)
 			}
 		case *tcpproxyv3.TcpProxy:
 			s.countConnections(m, stats, secure)
@@ -191,15 +197,7 @@ func (b builder) settings() Settings {
 			s.unmatched = append(s.unmatched, log.of(both(unmatched(), log.filter)))
 		}
 	}
-	if metrics := view.MetricsOf(b.q.tables, b.r, b.Set, b.Side); len(metrics) > 0 {
-		s.measured, s.stats = true, b.stats(metrics, false)
-		if b.Side == view.Server {
-			s.secureStats = b.stats(metrics, true)
-			if b.OldStats == 0 {
-				s.peer = rememberPeer()
-			}
-		}
-	}
+	b.measure(&s, view.MetricsOf(b.q.tables, b.r, b.Set, b.Side))
 	if traces, on := view.TracesOf(b.q.tables, b.r, b.Set, b.Side); on {
 		s.tracing = b.tracing(traces)
 		if s.tracing != nil && traces.IgnoreRequestID {
@@ -207,4 +205,23 @@ func (b builder) settings() Settings {
 		}
 	}
 	return s
+}
+
+// measure adds what counts some metrics.
+func (b builder) measure(s *Settings, metrics []view.Metric) {
+	if len(metrics) == 0 {
+		return
+	}
+	s.measured, s.stats = true, b.stats(metrics, false)
+	if b.Gateway { // its clients may be outside of the mesh, and its servers, too
+		s.headers, s.secureHeaders = envoy.RemovePeerHeaders(), envoy.RemovePeerHeaders()
+	}
+	if b.Side != view.Server {
+		return
+	}
+	s.secureStats = b.stats(metrics, true)
+	s.headers, s.secureHeaders = envoy.RemovePeerHeaders(), envoy.RemovePeerHeaders()
+	if b.OldStats == 0 {
+		s.peer, s.secureHeaders = rememberPeer(), readHeaders()
+	}
 }

@@ -1,5 +1,5 @@
 // Command app is each of the bookstore's services, by -role. It shows a mesh at work and knows nothing of one: it calls
-// other services by name, and where its sidecar listens for them is the only thing it has to be told.
+// other services by name, and where its sidecar listens for them is the only thing that it must know.
 //
 // Every answer names in its header Served-By who took part in it, so that a client can see where requests went.
 package main
@@ -38,7 +38,7 @@ func main() {
 	version := flag.String("version", "v1", "which version: v1, v2 or v3 (they differ in reviews)")
 	listen := flag.String("listen", "127.0.0.1:9011", "where to listen")
 	calls := flag.String("calls", "", "where the services listen that this one calls: reviews:9030,catalog:9020; or catalog=catalog.service.consul:9020 where a service has another name")
-	via := flag.String("via", "127.0.0.1", "the address at which all of these are, whatever their names: that of the sidecar; empty where names lead to them")
+	via := flag.String("via", "127.0.0.1", "the address at which all of these are, whatever their names: the address of the sidecar; empty where names lead to them")
 	flag.Parse()
 	s := &service{role: *role, version: *version, calls: map[string]string{}, client: &http.Client{
 		Timeout: 10 * time.Second,
@@ -120,7 +120,7 @@ func (s *service) reviews(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) ratings(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "★★★★☆") }
 
-// call asks another service, on behalf of whoever asks this one.
+// call asks another service, for the client of this one.
 func (s *service) call(w http.ResponseWriter, r *http.Request, name string) (string, error) {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+s.calls[name]+r.URL.Path, http.NoBody)
 	if err != nil {

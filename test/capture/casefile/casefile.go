@@ -112,7 +112,7 @@ func Parse(file, text string) ([]Case, error) {
 		for _, s := range c.Steps {
 			if s.asking != (s.Want != "") {
 				n = s.Line
-				return nil, fail(fmt.Errorf("%q: steps are followed by what comes of them, but for exec, mark and lock", s.Text))
+				return nil, fail(fmt.Errorf("%q: steps are followed by what comes of them, except exec, mark and lock", s.Text))
 			}
 		}
 	}

@@ -43,7 +43,7 @@ func parseProbe(words []string, proxyUID, proxyGID int) (p probe, err error) {
 		p.uid, p.gid = proxyUID, proxyGID
 	case "app", "world", "guest":
 	default:
-		return p, fmt.Errorf("nobody is called %q", p.who)
+		return p, fmt.Errorf("there is no sender %q", p.who)
 	}
 	if len(who) > 1 {
 		if p.uid, err = strconv.Atoi(who[1]); err != nil {

@@ -143,5 +143,5 @@ func remedy(said string, err error) string {
 	case strings.Contains(said, "toolchain"):
 		return "The Go toolchain that go.mod names is missing: set GOTOOLCHAIN=auto, or install it."
 	}
-	return "Run the same command again; what was compiled is kept in the Go build cache."
+	return "Run the same command again; the Go build cache keeps the compiled packages."
 }

@@ -49,7 +49,7 @@ func (s *Shared) Main(m *testing.M, o cluster.Options, more ...standard.Images) 
 	}
 	code := m.Run()
 	if code != 0 {
-		fmt.Fprintf(os.Stderr, "tests failed; the control plane meanwhile:\n%s", s.cluster.Diagnosis())
+		fmt.Fprintf(os.Stderr, "tests failed; the control plane at that time:\n%s", s.cluster.Diagnosis())
 	}
 	traces := standard.TracesOf(s.cluster, own)
 	if err := s.cluster.Close(); err != nil {

@@ -95,13 +95,19 @@ func (u *user) plugin(conf, bin, socket string) {
 		"--set", "runDir="+socket, "--set", "nodeSelector.plugins=yes")
 }
 
+// taints returns the keys of the taints of the node with plugins.
+func (u *user) taints() string {
+	u.Helper()
+	return u.kubectl("get", "nodes", "-l", "plugins=yes", "-o", "jsonpath={.items[*].spec.taints[*].key}")
+}
+
 // TestPlugin: in a namespace that forbids NET_ADMIN, a pod that started before the plugin is repaired, a new one is captured when it starts, and they
-// speak mutual TLS; a pod outside the mesh is not touched; and the plugin goes away with its DaemonSet.
+// speak mutual TLS; a pod outside the mesh is not touched; and the plugin goes away with its DaemonSet. A taint keeps pods away until the plugin is ready.
 func TestPlugin(t *testing.T) {
 	u := on(t)
 	conf, bin, socket := u.withPlugins()
 	u.namespace("walled", "pod-security.kubernetes.io/enforce=baseline", "istio-injection=enabled")
-	u.done("install", "-f", u.values, "--set", "cni.enabled=true")
+	u.done("install", "-f", u.values, "--set", "cni.enabled=true", "--set", "taint.enabled=true")
 	t.Cleanup(func() { u.run("uninstall", "--crds") })
 	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
 	u.apply("apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: walled}\nspec: {mtls: {mode: STRICT}}\n")
@@ -113,7 +119,9 @@ func TestPlugin(t *testing.T) {
 	if errors := u.levels()["error"]; len(errors) != 1 || !strings.Contains(errors[0], "the cluster has none") {
 		t.Errorf("pilotctl check without the plugin: %v", errors)
 	}
+	u.kubectl("taint", "nodes", "-l", "plugins=yes", "cni.istio.io/not-ready:NoSchedule")
 	u.plugin(conf, bin, socket)
+	u.until("no taint with the plugin", func() bool { return u.taints() == "" })
 	u.apply(fmt.Sprintf(podManifest, "late", true))
 	u.apply(fmt.Sprintf(podManifest, "outside", false))
 	for _, name := range []string{"late", "outside", "early"} {

@@ -159,7 +159,7 @@ func (u *user) objects() []string {
 	return all
 }
 
-// unchanged compares the objects of the cluster with those of former times.
+// unchanged compares the objects of the cluster with their former state.
 func (u *user) unchanged(before []string) {
 	u.Helper()
 	var after []string

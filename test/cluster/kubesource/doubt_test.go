@@ -64,9 +64,9 @@ func TestDoubtfulList(t *testing.T) {
 	s := p.start(kubesource.Options{Config: &rest.Config{Host: f.URL}})
 	f.forgets.Store(true)
 	f.CloseClientConnections()
-	s.until("the list is doubted", s.problem("the last list of services lacks"))
+	s.until("the list is doubted", s.problem("the last list of services does not have"))
 	f.forgets.Store(false)
-	s.until("the next list is complete", not(s.problem("lacks")))
+	s.until("the next list is complete", not(s.problem("does not have")))
 	for _, k := range services {
 		if s.events(k) != 1 {
 			t.Errorf("%v has %d events", k, s.events(k))
@@ -74,9 +74,9 @@ func TestDoubtfulList(t *testing.T) {
 	}
 	f.forgets.Store(true)
 	f.CloseClientConnections()
-	s.until("the list is doubted again", s.problem("the last list of services lacks"))
+	s.until("the list is doubted again", s.problem("the last list of services does not have"))
 	began := time.Now()
-	s.until("the second list is believed", func() bool { return s.lacks(services[0])() && s.lacks(services[2])() && !s.problem("lacks")() })
+	s.until("the second list is believed", func() bool { return s.lacks(services[0])() && s.lacks(services[2])() && !s.problem("does not have")() })
 	if took := time.Since(began); took < 4*time.Second {
 		t.Errorf("believed after %v", took)
 	}

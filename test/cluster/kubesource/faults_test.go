@@ -134,8 +134,8 @@ func (p *place) forget(version string) {
 	}
 }
 
-// TestCompacted: the source loses the API server while objects change and etcd is compacted, so that its watch cannot continue. It learns what
-// has changed, and nothing else.
+// TestCompacted: the source loses the API server while objects change and etcd is compacted, so that its watch cannot continue. It learns of
+// these changes, and of nothing else.
 func TestCompacted(t *testing.T) {
 	p := on(t)
 	keys := p.services("changed", "removed", "same")

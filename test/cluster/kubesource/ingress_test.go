@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/pilotmesh/pilot/internal/explain/ingresses"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/loop"
 )
@@ -18,9 +19,9 @@ import (
 // served asks the replica what gateways are to serve for a host, as text.
 func (r *replica) served(host string) string {
 	r.Helper()
-	found := make(chan *why.Ingresses, 1)
+	found := make(chan *ingresses.Answer, 1)
 	r.must(r.loop.Inspect(r.Context(), func(v *loop.View) {
-		found <- why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}.AskIngress(host)
+		found <- ingresses.Ask(why.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}, host)
 	}))
 	a := <-found
 	a.Complete()
@@ -40,7 +41,7 @@ func (r *replica) serves(host, want string) {
 	})
 }
 
-const ingresses = `
+const ingressDocuments = `
 apiVersion: networking.k8s.io/v1
 kind: IngressClass
 metadata: {name: %[1]s}
@@ -73,14 +74,14 @@ func TestIngress(t *testing.T) {
 	class := p.namespace
 	t.Cleanup(func() { p.kubectl("", "delete", "ingressclass", class, "--ignore-not-found") })
 	const ours = "istio.io/ingress-controller"
-	p.apply(fmt.Sprintf(ingresses, class, ours, "/a"))
+	p.apply(fmt.Sprintf(ingressDocuments, class, ours, "/a"))
 	r.serves("one.example.com", "443 HTTPS secret one-cert for one.example.com Ingress NS/one")
 	r.serves("one.example.com", `there is no service "web.NS.svc.cluster.local"`)
 	p.apply(web)
 	r.serves("one.example.com", "prefix /a web.NS.svc.cluster.local:80 Ingress NS/one")
-	p.apply(fmt.Sprintf(ingresses, class, ours, "/b"))
+	p.apply(fmt.Sprintf(ingressDocuments, class, ours, "/b"))
 	r.serves("one.example.com", "prefix /b")
-	p.apply(strings.Replace(fmt.Sprintf(ingresses, class, ours, "/b"), "metadata: {name: one}", "metadata: {name: two}", 1))
+	p.apply(strings.Replace(fmt.Sprintf(ingressDocuments, class, ours, "/b"), "metadata: {name: one}", "metadata: {name: two}", 1))
 	r.serves("one.example.com", "Ingress NS/two")
 	r.problem("has the same path of the host \"one.example.com\": this rule is ignored")
 	p.kubectl("", "delete", "ingress", "two")
@@ -108,7 +109,7 @@ func TestIngress(t *testing.T) {
 	// The class goes, comes back for another controller, and is gone with its Ingress in the end.
 	p.kubectl("", "delete", "ingressclass", class)
 	r.serves("one.example.com", fmt.Sprintf("there is no IngressClass %q", class))
-	p.apply(fmt.Sprintf(ingresses, class, "example.com/other", "/b"))
+	p.apply(fmt.Sprintf(ingressDocuments, class, "example.com/other", "/b"))
 	r.serves("one.example.com", `is of the controller "example.com/other"`)
 	p.kubectl("", "annotate", "ingress", "one", "kubernetes.io/ingress.class=istio")
 	r.serves("one.example.com", "prefix /b web.NS")

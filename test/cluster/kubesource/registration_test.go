@@ -188,7 +188,7 @@ func TestRegistrationForbidden(t *testing.T) {
 	r.problem("add the rule {apiGroups: [networking.istio.io], resources: [workloadentries], verbs: [create]} to the ClusterRole")
 }
 
-// TestOrphans: the leader removes the entries of a replica that is no more, and not those whose replica lives. The entries that a replica left behind
+// TestOrphans: the leader removes the entries of a replica that is no more, and keeps the entries of a replica that lives. The entries that a replica left behind
 // when it was restarted go, too.
 func TestOrphans(t *testing.T) {
 	p := on(t)

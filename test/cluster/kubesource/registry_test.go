@@ -117,7 +117,7 @@ func TestRestart(t *testing.T) {
 	p.c.StopAPIServer()
 	s.until("the outage is reported", s.problem("cannot reach the API server"))
 	if !s.now(func() bool {
-		return s.problem("what is known of it is stale: its last known state is served")() && len(s.state) == count
+		return s.problem("its last known state, which is stale, is served")() && len(s.state) == count
 	}) {
 		t.Errorf("the %d objects do not stay", count)
 	}

@@ -218,7 +218,7 @@ func (p *place) runClusters(timeout time.Duration) *clusters {
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(&locked{to: c.log}, p.Output()), nil))
 	remotes := remote.New(remote.Options{Local: clusterID, Source: kubesource.Options{Namespace: p.namespace, Log: log}, Timeout: timeout, Log: log})
 	local, err := kubesource.New(kubesource.Options{
-		Config: p.account(), Cluster: clusterID, Namespace: p.namespace, Remote: remotes.Tell, Log: log,
+		Config: p.account(), Cluster: clusterID, Namespace: p.namespace, Remote: remotes.Set, Log: log,
 	})
 	p.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -317,7 +317,7 @@ func (p *place) refuseKubeconfigs(c *clusters, other *place, first string) {
 func (p *place) outage(c *clusters, other *place, one, both string) {
 	p.Helper()
 	other.c.StopAPIServer()
-	c.until("the outage is reported", c.problem("cluster c2", "cannot reach the API server", "what is known of it is stale"))
+	c.until("the outage is reported", c.problem("cluster c2", "cannot reach the API server", "its last known state, which is stale, is served"))
 	if got := c.endpoints(); got != both {
 		p.Errorf("endpoints during the outage: %q", got)
 	}

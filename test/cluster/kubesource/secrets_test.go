@@ -178,7 +178,7 @@ func (c *client) Answer(list []protocol.Answer) {
 	}
 }
 
-// has waits until the proxy has a certificate under a name; an empty text means an answer without a resource.
+// has waits until the proxy has a certificate, or the roots of others, under a name; an empty text means an answer without a resource.
 func (c *client) has(name, cert string) {
 	c.Helper()
 	c.until(fmt.Sprintf("%s to be %.40q", name, cert), func() bool {
@@ -190,7 +190,11 @@ func (c *client) has(name, cert string) {
 		}
 		msg, err := r.Proto()
 		c.must(err)
-		return string(msg.(*tlsv3.Secret).GetTlsCertificate().GetCertificateChain().GetInlineBytes()) == cert
+		s := msg.(*tlsv3.Secret)
+		if roots := s.GetValidationContext(); roots != nil {
+			return string(roots.GetTrustedCa().GetInlineBytes()) == cert
+		}
+		return string(s.GetTlsCertificate().GetCertificateChain().GetInlineBytes()) == cert
 	})
 }
 
@@ -298,7 +302,7 @@ func TestSecretsAreServed(t *testing.T) {
 	c.told("the service account " + p.namespace + "/default may not list Secrets there; bind it to a Role")
 	p.kubectl("", "create", "role", "reader", "--resource=secrets", "--verb=list")
 	p.kubectl("", "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+p.namespace+":default")
-	c.told("bind its account to the ClusterRole of manifests/secrets.yaml there")
+	c.told("bind its account to the ClusterRole pilot-discovery-secrets of manifests/secrets.yaml there")
 	p.mayRead(control.namespace)
 	c.told("there is no Secret " + p.namespace + "/client")
 	a, b := p.pair(), p.pair()
@@ -321,4 +325,45 @@ func TestSecretsAreServed(t *testing.T) {
 			t.Error("the log has a key")
 		}
 	}
+}
+
+// TestConfigMapsAreServed is the way of the authorities in a ConfigMap to a proxy, whose account needs no permission: at first the control plane may
+// not read it, then there is none, and then it comes, changes, breaks and goes. Nothing else of it is taken in. Proxies without an identity get
+// nothing.
+func TestConfigMapsAreServed(t *testing.T) {
+	control := on(t)
+	p := control.elsewhere()
+	c := control.controlPlane()
+	c.place = p
+	name := "configmap://" + p.namespace + "/clients-cacert"
+	reader, nobody := c.connect("reader", "default", name), c.connect("nobody", "", name)
+	reader.has(name, "")
+	c.told("bind its account to the ClusterRole pilot-discovery-configmaps of manifests/secrets.yaml there")
+	root, err := binaries.Root()
+	p.must(err)
+	p.kubectl("", "apply", "-f", filepath.Join(root, "manifests", "secrets.yaml"))
+	p.kubectl("", "create", "rolebinding", "pilot-discovery-configmaps", "--clusterrole=pilot-discovery-configmaps", "--serviceaccount="+control.namespace+":pilot-discovery")
+	c.told("there is no ConfigMap " + p.namespace + "/clients")
+	authority := func() string {
+		a, err := certs.NewAuthority("clients")
+		p.must(err)
+		return a.Pair().Cert
+	}
+	maps, first, second := p.api.CoreV1().ConfigMaps(p.namespace), authority(), authority()
+	m, err := maps.Create(t.Context(), &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "clients"}, Data: map[string]string{"ca.crt": first, "tls.key": "x"}}, meta.CreateOptions{})
+	p.must(err)
+	reader.has(name, first)
+	write := func(data map[string]string) {
+		m.Data = data
+		m, err = maps.Update(t.Context(), m, meta.UpdateOptions{})
+		p.must(err)
+	}
+	write(map[string]string{"ca.crt": second})
+	reader.has(name, second)
+	write(map[string]string{"ca.crt": "nonsense"})
+	c.told("data.ca.crt: it has no PEM block; write PEM certificates into it; the last good version stays in force")
+	reader.has(name, second)
+	nobody.has(name, "")
+	p.must(maps.Delete(t.Context(), "clients", meta.DeleteOptions{}))
+	reader.has(name, "")
 }

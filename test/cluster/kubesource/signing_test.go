@@ -61,7 +61,7 @@ func TestSigner(t *testing.T) {
 	root := clustertest.StartSigner(t, p.api, signerName)
 	trusted, errs := ca.NewTrusted([]*meshconfig.MeshConfig_CertificateData{{
 		CertificateData: &meshconfig.MeshConfig_CertificateData_Pem{Pem: root}, CertSigners: []string{signerName},
-	}})
+	}}, nil)
 	p.must(errors.Join(errs...))
 	requests, err := cluster.NewSigningRequests(p.account())
 	p.must(err)
@@ -108,7 +108,7 @@ func TestPluggedSecret(t *testing.T) {
 	}
 	other, err := cluster.NewPluggedSecret(p.account(), p.namespace, "of-others")
 	p.must(err)
-	if _, err := other.Files(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks: get secrets") {
+	if _, err := other.Files(t.Context()); err == nil || !strings.Contains(err.Error(), "may not get secrets") {
 		t.Errorf("a Secret of others: %v", err)
 	}
 	authority, err := certs.NewAuthority("plugged")

@@ -19,6 +19,7 @@ import (
 	pilotcluster "github.com/pilotmesh/pilot/internal/controller/cluster"
 	"github.com/pilotmesh/pilot/internal/controller/entries"
 	"github.com/pilotmesh/pilot/internal/controller/status"
+	"github.com/pilotmesh/pilot/internal/controller/untaint"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -35,8 +36,10 @@ type replica struct {
 	writer  *status.Writer
 	// addresses writes allocated addresses.
 	addresses *addresses.Writer
-	log       *slog.Logger
-	events    atomic.Int64
+	// taints removes the taint of nodes with a ready agent of the CNI plugin.
+	taints *untaint.Writer
+	log    *slog.Logger
+	events atomic.Int64
 	// register registers proxies. Identity names the replica in the entries of its proxies.
 	register *entries.Registrar
 	identity string
@@ -63,6 +66,9 @@ func (p *place) replica() *replica {
 		Mesh: r.loop, Target: registered, Sink: r.loop, Self: r.identity, Grace: 2 * time.Second, Orphan: 3 * time.Second, Log: r.log,
 	})
 	r.addresses = addresses.New(r.loop, target, r.log)
+	nodes, err := pilotcluster.NewNodes(account)
+	p.must(err)
+	r.taints = untaint.New(r.loop, p.namespace, nodes, r.log)
 	p.background(func(ctx context.Context) { _ = r.loop.Run(ctx) })
 	p.background(func(ctx context.Context) { _ = src.Run(ctx, counting{r.loop, &r.events}) })
 	select {

@@ -71,7 +71,7 @@ func (m *Mesh) StartControl(ctx context.Context) error {
 			return err
 		}
 	}
-	m.HTTP, err = m.service(ctx, ControlNamespace, "istiod", "http-monitoring")
+	m.HTTP, err = m.Service(ctx, ControlNamespace, "istiod", "http-monitoring")
 	return err
 }
 
@@ -84,13 +84,22 @@ func (m *Mesh) StartBookstore(ctx context.Context) error {
 	if _, err := m.Kubectl(ctx, "", args...); err != nil {
 		return err
 	}
+	err := m.available(ctx)
+	if err != nil {
+		return err
+	}
+	m.shop, err = m.Service(ctx, Namespace, "shop", "http")
+	return err
+}
+
+// available waits until all Deployments of the bookstore are available.
+func (m *Mesh) available(ctx context.Context) error {
 	_, err := m.Kubectl(ctx, "", "wait", "--for=condition=Available", "deployment", "--all", "-n", Namespace, "--timeout", patience.String())
 	if err != nil {
 		pods, _ := m.Kubectl(ctx, "", "get", "pods", "-n", Namespace, "-o", "wide")
 		return fmt.Errorf("%w\n%s", err, pods)
 	}
-	m.shop, err = m.service(ctx, Namespace, "shop", "http")
-	return err
+	return nil
 }
 
 // manifest is a file of test/cluster/samples.
@@ -115,8 +124,8 @@ func (m *Mesh) Kubectl(ctx context.Context, input string, args ...string) (strin
 	return stdout.String(), nil
 }
 
-// service returns the address of a service's port.
-func (m *Mesh) service(ctx context.Context, namespace, name, port string) (string, error) {
+// Service returns the address of a service's port.
+func (m *Mesh) Service(ctx context.Context, namespace, name, port string) (string, error) {
 	s, err := m.Cluster.Client().CoreV1().Services(namespace).Get(ctx, name, meta.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("the address of the service %s: %w", name, err)

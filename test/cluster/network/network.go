@@ -201,7 +201,7 @@ func (n *Network) replace(ctx context.Context, next *ruleset) error {
 		return nil
 	}
 	if err := n.tables.Run(ctx, tx); err != nil {
-		n.o.Log.Warn("making the table anew", "table", n.o.Table, "error", err)
+		n.o.Log.Warn("making the table again", "table", n.o.Table, "error", err)
 		tx = n.tables.NewTransaction()
 		n.o.declare(tx)
 		replaceRules(tx, newRuleset(), next)

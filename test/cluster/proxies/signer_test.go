@@ -92,7 +92,7 @@ func TestSigner(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join(dir, "manifests", "signer.yaml"))
 	s.must(err)
 	s.apply(string(rules))
-	// Both roots are trusted for as long as there are certificates of both, whoever signs.
+	// Both roots are trusted for as long as there are certificates of both, with either signer.
 	own, err := s.roots(t.Context(), mesh.Namespace)
 	s.must(err)
 	both := strings.ReplaceAll(strings.TrimSpace(own)+"\n"+strings.TrimSpace(root), "\n", "\n        ")

@@ -22,7 +22,7 @@ func (o *opened) route(m *routev3.RouteConfiguration) {
 	names, domains := map[string]bool{}, map[string]string{}
 	for _, vh := range m.VirtualHosts {
 		if names[vh.Name] {
-			o.report(rejects, "virtual host %q is there twice", vh.Name)
+			o.report(rejects, "virtual host %q occurs twice", vh.Name)
 		}
 		names[vh.Name] = true
 		for _, d := range vh.Domains {
@@ -122,7 +122,7 @@ func (o *opened) cluster(m *clusterv3.Cluster) {
 	names := map[string]bool{}
 	for _, tm := range m.TransportSocketMatches {
 		if names[tm.Name] {
-			o.report(rejects, "transport socket match %q is there twice", tm.Name)
+			o.report(rejects, "transport socket match %q occurs twice", tm.Name)
 		}
 		names[tm.Name] = true
 	}

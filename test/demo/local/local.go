@@ -200,7 +200,7 @@ func (s *Stage) Revive(ctx context.Context) (news []string, err error) {
 	}
 	if !s.missing {
 		s.missing = true
-		return []string{s.In(tour.Yellow, "the control plane is gone; requests go on")}, nil
+		return []string{s.In(tour.Yellow, "the control plane is gone; requests continue")}, nil
 	}
 	if err := s.Discovery.Start(ctx); err != nil {
 		return nil, err

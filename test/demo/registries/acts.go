@@ -83,7 +83,7 @@ func (s *stage) die(ctx context.Context) (string, error) {
 		return "", err
 	}
 	settled, err := s.Settled(ctx, died)
-	return fmt.Sprintf("an instance dies in ZooKeeper: gone after %.1f s, of which the server waits up to %v for its session", settled.Took.Seconds(), sessionTimeout), err
+	return fmt.Sprintf("an instance dies in ZooKeeper: gone after %.1f s; the server waits up to %v of them for its session", settled.Took.Seconds(), sessionTimeout), err
 }
 
 // lose kills Consul: all that it has said stays.

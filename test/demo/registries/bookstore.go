@@ -78,8 +78,8 @@ func (s *stage) next() {
 		{What: "take an instance away", How: fmt.Sprintf(`%s/deregister -d '{"Node": %q}'`, consul, inConsul()[2].Name())},
 		{What: "bring it back", How: fmt.Sprintf(`%s/register -d '{"Node": "n2", "Address": %q, "Service": {"Service": "catalog", "Port": %d, "Meta": {"protocol": "http"}}}'`,
 			consul, inConsul()[2].Address, v1.Port+s.Offset)},
-		{What: "kill Consul", How: fmt.Sprintf("kill -9 %d   # requests go on", s.consul.PID())},
-		{What: "kill the control plane", How: fmt.Sprintf("kill -9 %d   # requests go on; after a while it is started again", s.Discovery.PID())},
+		{What: "kill Consul", How: fmt.Sprintf("kill -9 %d   # requests continue", s.consul.PID())},
+		{What: "kill the control plane", How: fmt.Sprintf("kill -9 %d   # requests continue; after a while it is started again", s.Discovery.PID())},
 		{What: "look inside", How: "curl http://" + s.Discovery.HTTP + "/debug/registries"},
 	}
 	s.Tour.Next(", in "+s.Dir, "./pilotctl", hints)

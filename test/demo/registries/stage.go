@@ -106,7 +106,7 @@ func (s *stage) open(ctx context.Context) error {
 		{"ZooKeeper, with two instances of reviews v3: one of Spring Cloud, one of Dubbo", zookeeper},
 		{"workloads of files and of the memory registry: shop, reviews v2, ratings", s.startOthers},
 		{"the control plane, pilot-discovery, reads them all as samples/registries says", s.control},
-		{"sidecars of those that call others: pilot-agent, each with an Envoy " + s.EnvoyVersion, s.sidecars},
+		{"sidecars of the services that call others: pilot-agent, each with an Envoy " + s.EnvoyVersion, s.sidecars},
 		{"the first customer", s.welcome},
 	} {
 		if part.start == nil {

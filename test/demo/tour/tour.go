@@ -70,7 +70,7 @@ type Question struct {
 func Questions(shop, catalog string, flags ...string) []Question {
 	list := []Question{
 		{"who has acknowledged what", []string{"proxy-status"}, 0},
-		{"what is wrong", []string{"problems"}, 0},
+		{"problems of the configuration", []string{"problems"}, 0},
 		{"why reviews go where they go", []string{"explain", shop, "host", "reviews"}, 0},
 		{"why the catalog has none", []string{"explain", catalog, "host", "reviews"}, 1},
 	}
@@ -170,6 +170,21 @@ func (t *Tour) Sell(ctx context.Context, pages int) (n int, err error) {
 		return nil
 	})
 	return n, err
+}
+
+// During does something while requests run, and prints how many were answered. One that fails is an error.
+func (t *Tour) During(what string, do func() error) error {
+	t.count(t.load.Take())
+	if err := t.Step(what, do); err != nil {
+		return err
+	}
+	x := t.load.Take()
+	t.count(x)
+	t.Line(fmt.Sprintf("    %d requests were answered during that, %d failed", x.Total()-x.Failures, x.Failures))
+	if x.Failures > 0 {
+		return fmt.Errorf("%d requests failed during: %s: %w", x.Failures, what, x.First)
+	}
+	return nil
 }
 
 // Weights are the weights of the versions, in percent.

@@ -91,7 +91,7 @@ func (t *Tour) settle(ctx context.Context, since time.Time) string {
 	case err != nil && !testbed.Unchanged(err):
 		return "not acknowledged yet: ask pilotctl proxy-status"
 	case len(problems) > 0:
-		return "held back: what was in force stays"
+		return "held back: the state in force stays"
 	default:
 		return "the same as before for all proxies"
 	}

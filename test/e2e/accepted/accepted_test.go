@@ -36,7 +36,7 @@ func (d draw) parts(t reporter) (parts []*part) {
 	kinds := api.Kinds()
 	for i := range 2 + d.IntN(7) {
 		k := pick(d, kinds)
-		if k.Name == api.KindWasmPlugin { // node agents fetch the modules, and there are none here
+		if k.Name == api.KindWasmPlugin { // agents fetch the modules, and there are none here
 			continue
 		}
 		if k.Name != api.KindEnvoyFilter || d.chance(30) { // the fewer meshes have one, the more is judged

@@ -185,7 +185,7 @@ func (d draw) document(k api.Kind, name string) tree {
 	}
 	spec := d.message(k.NewSpec().ProtoReflect().Descriptor(), 0).(tree)
 	if k.Name == api.KindTrafficExtension {
-		delete(spec, "wasm") // fetched by node agents
+		delete(spec, "wasm") // fetched by agents
 	}
 	if k.Name == api.KindEnvoyFilter {
 		d.patched(spec)

@@ -219,7 +219,7 @@ func differs(want map[string]string, got access.Decision) string {
 	refused := status == "403" && strings.HasPrefix(want["body"], "RBAC") || status == "401" || strings.HasPrefix(want["body"], "Jwt") || status == "400"
 	switch {
 	case got.Verdict == access.Unknown:
-		return "it cannot be told"
+		return "the answer is unknown"
 	case got.Verdict == access.Asked:
 		return "" // the authorizer decides, and the exam asks it
 	case got.Verdict == access.Allowed && refused:

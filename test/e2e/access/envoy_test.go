@@ -225,7 +225,7 @@ func wrong(d access.Decision, r access.Request, o outcome) string {
 	want := outcome{reached: d.Verdict == access.Allowed || d.Verdict == access.Asked, asked: d.Verdict == access.Asked && d.HTTP, status: d.Status}
 	switch {
 	case d.Verdict == access.Unknown:
-		return "it cannot be told"
+		return "the answer is unknown"
 	case o.reached != want.reached:
 		return "Envoy decides otherwise"
 	case o.asked != want.asked && o.reached:

@@ -65,7 +65,7 @@ func (c *client) meets(t *testing.T, s *subject, r access.Request, allowed bool)
 		t.Errorf("%s %q HTTP/2 %t %q: want it let through: %t, but Envoy: %+v, evaluation: %+v", s.namespace, r.Host, r.HTTP2, r.Headers, allowed, o, d)
 	}
 	if d.Verdict == access.Unknown && !strings.Contains(d.Reason, "which Envoy writes itself") {
-		t.Errorf("%s %q: it cannot be told: %s", s.namespace, r.Headers, d.Reason)
+		t.Errorf("%s %q: the answer is unknown: %s", s.namespace, r.Headers, d.Reason)
 	}
 }
 

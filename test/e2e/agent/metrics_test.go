@@ -46,6 +46,10 @@ func TestMeshMetrics(t *testing.T) {
 			return nil
 		})
 	}
+	if _, body, _ := b.page(a.MetricsPort, "/stats/prometheus", ""); !strings.Contains(body, "\nistio_requests_total{") || strings.Contains(body, "envoy_istio_") ||
+		!strings.Contains(body, "\nenvoy_server_live") || strings.Contains(body, "pilot_agent_") {
+		t.Errorf("the listener of Envoy has other names than Istio's, or metrics that are not of Envoy:\n%.5000s", body)
+	}
 
 	delete(want, "by_host")
 	b.tag("other", "request.method")
@@ -62,6 +66,63 @@ func TestMeshMetrics(t *testing.T) {
 	if again := b.counted(a, want, 1); again < first {
 		t.Errorf("a series went from %v to %v when its listener changed", first, again)
 	}
+}
+
+// TestDroppedMetrics: when clients choose the values of a tag, Envoy keeps a bounded number of series; the agent says how many values are lost,
+// and its log that there are some.
+func TestDroppedMetrics(t *testing.T) {
+	b := newBed(t)
+	b.Discovery.Args = []string{"--meshConfig=" + write(t, "mesh.yaml", "defaultProviders: {metrics: [prometheus]}\n")}
+	if _, err := b.Write("telemetry.yaml", `apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: all, namespace: istio-system}
+spec:
+  metrics:
+  - overrides: [{match: {metric: ALL_METRICS}, tagOverrides: {path: {value: request.url_path}}}]
+`); err != nil {
+		t.Fatal(err)
+	}
+	b.serve()
+	a := b.ready(options(), testbed.Node{})
+	b.answers()
+	lost := func() (n float64) { // without a parser, because the page is large
+		_, body, _ := b.page(a.StatusPort, "/stats/prometheus", "")
+		for line := range strings.SplitSeq(body, "\n") {
+			if _, value, ok := strings.Cut(line, " "); ok && strings.HasPrefix(line, "pilot_agent_metrics_dropped_total{") {
+				one, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += one
+			}
+		}
+		return n
+	}
+	if n := lost(); n != 0 {
+		t.Errorf("%v values are lost before there are many series", n)
+	}
+	const requests = 1800 // with three histograms each, and 5,000 are kept
+	for i := range requests {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/%d", testbed.Loopback(b.port), i), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = webHost
+		resp, err := b.client.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.await("lost values", func(context.Context) error {
+		if n := lost(); n == 0 || n > 3*requests {
+			return fmt.Errorf("%v of them", n)
+		}
+		return nil
+	})
+	b.says(a, "does not record further ones")
 }
 
 // tag makes a Telemetry add a tag to the number of requests.

@@ -164,14 +164,14 @@ func TestOpenConnections(t *testing.T) {
 				t.Fatalf("%d, %v", code, err)
 			}
 			out := g.closes()
-			if says := strings.Contains(out, "app.shop, where connections that were opened earlier go on"); says != c.goesOn {
+			if says := strings.Contains(out, "app.shop, where connections that were opened earlier continue"); says != c.goesOn {
 				t.Errorf("wait says %s", out)
 			}
 			if code, err := request(conn); c.goesOn && (code != http.StatusOK || err != nil) || !c.goesOn && err == nil {
 				t.Errorf("the earlier connection: %d, %v", code, err)
 			}
 			g.replies(http.StatusForbidden)
-			if out := g.closes("--for=drained"); strings.Contains(out, "go on") {
+			if out := g.closes("--for=drained"); strings.Contains(out, "opened earlier continue") {
 				t.Errorf("at the end of the drain time wait says %s", out)
 			}
 		})

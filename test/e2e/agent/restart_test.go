@@ -207,7 +207,7 @@ func TestRequestedRestart(t *testing.T) {
 		t.Errorf("Envoys: %v, %v; equal settings must not start one", pids, err)
 	}
 	for _, c := range []struct{ text, says string }{
-		{"defaultConfig: {drainDuration: soon}", "the settings have changed and are wrong; Envoy goes on as it is"},
+		{"defaultConfig: {drainDuration: soon}", "the settings have changed and are wrong; Envoy continues as it is"},
 		{"defaultConfig: {binaryPath: /no/such, runtimeValues: {changes: new}}", "binaryPath has changed, which takes effect when the agent is started again"},
 	} {
 		if err := os.WriteFile(a.settings, []byte(c.text), 0o600); err != nil {
@@ -271,14 +271,14 @@ func TestWrongBootstrapUnderLoad(t *testing.T) {
 	b.answers()
 	load, began := b.load(), time.Now()
 	override("static_resources: {clusters: [{name: twice}, {name: twice}]}")
-	a.says("Envoy refuses the bootstrap that follows from them; Envoy goes on as it is", 1)
+	a.says("Envoy refuses the bootstrap that follows from them; Envoy continues as it is", 1)
 	a.says("twice", 1)
 	if pids, err := a.EnvoyPIDs(); err != nil || len(pids) != 1 {
 		t.Errorf("Envoys: %v, %v", pids, err)
 	}
 
 	override(taken(t))
-	a.says("the old one goes on to serve", 3)
+	a.says("the old one still serves", 3)
 	a.says("the last good one is used until it changes again", 1)
 	a.complete(1)
 	const remark = "ready, but with the last good bootstrap: Envoy fails with the changed one: exit status 1"

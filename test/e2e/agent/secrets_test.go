@@ -38,7 +38,7 @@ func TestMissingFiles(t *testing.T) {
 	b.secretState(a, roots, "missing", "ca.pem: no such file or directory")
 	b.problem(pair, "the agent of app.shop has trouble with this secret: ")
 	b.problem(roots, "ca.pem: no such file or directory")
-	if log := a.Log(); !strings.Contains(log, "a secret cannot be had; connections that need it fail") {
+	if log := a.Log(); !strings.Contains(log, "a secret is not available; connections that need it fail") {
 		b.Error("the log does not tell of the missing secret")
 	}
 

@@ -307,7 +307,7 @@ func (e *Servers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(out) // a client that left needs no answer
 }
 
-// tunnel is the far end of one: it tells what asked for it as a line, then echoes lines. What net/http does with a
+// tunnel is the far end of one: it writes the request for the tunnel as a line, then echoes lines. What net/http does with a
 // connection after CONNECT differs from release to release.
 func (e *Servers) tunnel(w http.ResponseWriter, at string, told []byte) {
 	c, buffered, err := http.NewResponseController(w).Hijack()

@@ -39,7 +39,7 @@ func (p *Keys) serverConfig(port int) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// withALPN negotiates h2 or http/1.1 and, like Envoy, goes on without ALPN when the client offers neither.
+// withALPN negotiates h2 or http/1.1 and, like Envoy, continues without ALPN when the client offers neither.
 func withALPN(base *tls.Config) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	plain := base.Clone()
 	alpn := base.Clone()

@@ -38,7 +38,7 @@ func Compare(c *casefile.Case, want, got *Observation) Verdict {
 		w, g := want.Find(name), got.Find(name)
 		switch {
 		case w == nil:
-			fail("%q has no stored answer: make it anew", name)
+			fail("%q has no stored answer: record it", name)
 		case g == nil:
 			fail("%q was not sent", name)
 		default:

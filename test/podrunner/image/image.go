@@ -94,7 +94,7 @@ func New(dir string, list ...Image) (Images, error) {
 			continue
 		}
 		if _, double := images.exact[image.Name]; double {
-			return Images{}, fmt.Errorf("images[%d]: %q is there twice", n, image.Name)
+			return Images{}, fmt.Errorf("images[%d]: %q occurs twice", n, image.Name)
 		}
 		images.exact[image.Name] = image
 	}

@@ -68,7 +68,7 @@ func TestWith(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"images: [{program: a}]":             "images[0]: give either name or prefix",
-		"images: [{name: a}, {name: a}]":     `images[1]: "a" is there twice`,
+		"images: [{name: a}, {name: a}]":     `images[1]: "a" occurs twice`,
 		"images: [{name: a, files: {b: c}}]": `images[0].files: "b" is no absolute path`,
 		"images: [{name: a, command: [c]}]":  "unknown field",
 	} {

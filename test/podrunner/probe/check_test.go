@@ -39,7 +39,7 @@ func TestHTTP(t *testing.T) {
 		}
 		code, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
 		if code >= 300 && code < 400 {
-			w.Header().Set("Location", "http://127.0.0.1:1/") // nobody is there
+			w.Header().Set("Location", "http://127.0.0.1:1/") // no server listens there
 		}
 		w.WriteHeader(code)
 	})

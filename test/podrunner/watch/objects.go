@@ -110,7 +110,7 @@ func (o *Objects) entry(ref Ref) (*entry, error) {
 	if e := o.entries[ref]; e != nil {
 		return e, nil
 	}
-	return nil, fmt.Errorf("%s is not watched: nobody said that it is used", ref)
+	return nil, fmt.Errorf("%s is not watched: no pod uses it", ref)
 }
 
 // In gives the objects of a namespace. They wait for the first answer of the API server, at most until the context ends.

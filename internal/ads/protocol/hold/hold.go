@@ -14,7 +14,7 @@ const MaxStages = 4
 // Names are a set of names, and Resources resources by name.
 type (
 	Names     = omap.Map[omap.Name, omap.Unit]
-	Resources = omap.Map[omap.Name, *resource.Resource]
+	resources = omap.Map[omap.Name, *resource.Resource]
 )
 
 // HasContent reports whether the content of the resource is known, and not only its name.
@@ -108,7 +108,7 @@ func New(k Key, forced Names) *Pending {
 			continue
 		}
 		out := *k.View
-		out.Types[t] = out.Types[t].On(omap.With(Resources{}, b.overlay[i]...))
+		out.Types[t] = out.Types[t].On(omap.With(resources{}, b.overlay[i]...))
 		out.Revision = k.Base.Revision
 		if k.Sent[i] != nil && (b.differsFromBase[i] || k.Newer[i]) {
 			out.Revision = k.Sent[i].Revision

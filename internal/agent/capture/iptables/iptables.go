@@ -26,8 +26,8 @@ const (
 	Legacy Variant = "legacy"
 )
 
-// LockWait is how long a program waits for other programs that change rules.
-const LockWait = 30 * time.Second
+// lockWait is how long a program waits for other programs that change rules.
+const lockWait = 30 * time.Second
 
 // programs are the paths of the programs for one version of IP.
 type programs struct{ save, restore string }
@@ -164,7 +164,7 @@ func (s State) write(ctx context.Context, text string) error {
 	}
 	args := []string{"--noflush"}
 	if s.tool.Variant == Legacy {
-		args = append(args, "-w", strconv.Itoa(int(LockWait.Seconds())))
+		args = append(args, "-w", strconv.Itoa(int(lockWait.Seconds())))
 	}
 	_, err := s.tool.run(ctx, strings.NewReader(text), s.tool.of[s.family].restore, args...)
 	return err

@@ -24,7 +24,7 @@ func AwaitLock(ctx context.Context, path string) error {
 		return err
 	}
 	defer file.Close()
-	late := time.NewTimer(LockWait)
+	late := time.NewTimer(lockWait)
 	defer late.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -37,7 +37,7 @@ func AwaitLock(ctx context.Context, path string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
-			return fmt.Errorf("another program holds the lock of iptables (%s) for longer than %v: see who with `fuser %[1]s`", path, LockWait)
+			return fmt.Errorf("another program holds the lock of iptables (%s) for longer than %v: see who with `fuser %[1]s`", path, lockWait)
 		case <-tick.C:
 		}
 	}

@@ -33,7 +33,7 @@ func TestAwaitLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		err := AwaitLock(t.Context(), path)
-		if err == nil || !strings.Contains(err.Error(), path) || time.Since(began) != LockWait {
+		if err == nil || !strings.Contains(err.Error(), path) || time.Since(began) != lockWait {
 			t.Errorf("with a lock that is held: %v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -75,24 +75,24 @@ func (b builder) nat() Part {
 	p := Part{Table: NAT}
 	if len(b.VirtualInterfaces) > 0 {
 		for _, name := range b.VirtualInterfaces {
-			p.Entries = append(p.Entries, Entry{Prerouting, true, Rule{Match{In: name}, to(Virtual)}})
+			p.Entries = append(p.Entries, Entry{Prerouting, true, Rule{Match{In: name}, to(virtualChain)}})
 		}
-		p.Chains = append(p.Chains, Chain{Virtual, b.virtual()})
+		p.Chains = append(p.Chains, Chain{virtualChain, b.virtual()})
 	}
 	if b.inbound() && b.Mode == settings.Redirect {
-		p.Entries = append(p.Entries, Entry{Prerouting, false, Rule{Match{Protocol: TCP}, to(Inbound)}})
-		p.Chains = append(p.Chains, Chain{Inbound, append(b.notInbound(), b.inboundPorts(Rule{Match{Protocol: TCP}, to(InRedirect)})...)})
+		p.Entries = append(p.Entries, Entry{Prerouting, false, Rule{Match{Protocol: TCP}, to(inboundChain)}})
+		p.Chains = append(p.Chains, Chain{inboundChain, append(b.notInbound(), b.inboundPorts(Rule{Match{Protocol: TCP}, to(inRedirectChain)})...)})
 	}
-	p.Entries = append(p.Entries, Entry{Output, false, Rule{Match{}, to(Outbound)}})
+	p.Entries = append(p.Entries, Entry{Output, false, Rule{Match{}, to(outboundChain)}})
 	p.Chains = append(p.Chains,
-		Chain{Outbound, b.outbound()},
-		Chain{Redirect, []Rule{{Match{Protocol: TCP}, redirectTo(b.OutboundPort)}}},
-		Chain{InRedirect, []Rule{{Match{Protocol: TCP}, redirectTo(b.InboundPort)}}})
+		Chain{outboundChain, b.outbound()},
+		Chain{redirectChain, []Rule{{Match{Protocol: TCP}, redirectTo(b.OutboundPort)}}},
+		Chain{inRedirectChain, []Rule{{Match{Protocol: TCP}, redirectTo(b.InboundPort)}}})
 	if !b.Groups.All && len(b.Groups.Only) > 0 {
-		p.Chains = append(p.Chains, Chain{Groups, b.others()})
+		p.Chains = append(p.Chains, Chain{groupsChain, b.others()})
 	}
 	if servers := b.servers(); len(servers) > 0 {
-		p.Chains = append(p.Chains, Chain{OutputDNS, queries(servers, redirectTo(settings.DNSPort), TCP, UDP)})
+		p.Chains = append(p.Chains, Chain{outputDNSChain, queries(servers, redirectTo(settings.DNSPort), TCP, UDP)})
 	}
 	return p
 }
@@ -145,7 +145,7 @@ func (b builder) outbound() []Rule {
 	}
 	// One rule that excludes all processes outside of the groups would be too long for iptables.
 	for _, id := range b.Groups.Only {
-		out = append(out, Rule{Match{Owner: Owner{Kind: Group, IDs: id}}, to(Groups)})
+		out = append(out, Rule{Match{Owner: Owner{Kind: Group, IDs: id}}, to(groupsChain)})
 	}
 	return out
 }
@@ -154,7 +154,7 @@ func (b builder) outbound() []Rule {
 func (b builder) others() []Rule {
 	var out []Rule
 	if len(b.servers()) > 0 {
-		out = append(out, Rule{Match{}, to(OutputDNS)})
+		out = append(out, Rule{Match{}, to(outputDNSChain)})
 	}
 	out = append(out, Rule{Match{Destination: within(b.loopback())}, back()})
 	return append(out, b.destinations()...)
@@ -179,7 +179,7 @@ func (b builder) toItself(o Owner) []Rule {
 	if dns && o.Kind == User {
 		again.NotTo = []uint16{dnsPort, b.TunnelPort}
 	}
-	out := []Rule{{again, to(InRedirect)}}
+	out := []Rule{{again, to(inRedirectChain)}}
 	if slices.ContainsFunc(b.OutboundRanges.List, func(p netip.Prefix) bool { return p.Addr().IsLoopback() }) {
 		return out
 	}
@@ -198,13 +198,13 @@ func (b builder) destinations() []Rule {
 		out = append(out, Rule{Match{Destination: within(r)}, back()})
 	}
 	for _, port := range b.OutboundPorts {
-		out = append(out, Rule{Match{Protocol: TCP, To: []settings.Ports{port}}, to(Redirect)})
+		out = append(out, Rule{Match{Protocol: TCP, To: []settings.Ports{port}}, to(redirectChain)})
 	}
 	if b.OutboundRanges.All {
-		return append(out, Rule{Match{}, to(Redirect)})
+		return append(out, Rule{Match{}, to(redirectChain)})
 	}
 	for _, r := range b.family.of(b.OutboundRanges.List) {
-		out = append(out, Rule{Match{Destination: within(r)}, to(Redirect)})
+		out = append(out, Rule{Match{Destination: within(r)}, to(redirectChain)})
 	}
 	return out
 }
@@ -256,7 +256,7 @@ func (b builder) raw() Part {
 	}
 	return Part{
 		Table:   Raw,
-		Entries: []Entry{{Prerouting, false, Rule{Match{}, to(Inbound)}}, {Output, false, Rule{Match{}, to(OutputDNS)}}},
-		Chains:  []Chain{{Inbound, inbound}, {OutputDNS, output}},
+		Entries: []Entry{{Prerouting, false, Rule{Match{}, to(inboundChain)}}, {Output, false, Rule{Match{}, to(outputDNSChain)}}},
+		Chains:  []Chain{{inboundChain, inbound}, {outputDNSChain, output}},
 	}
 }

@@ -44,20 +44,20 @@ const (
 
 // Names of chains. A chain that Istio has too has Istio's name, which operators know.
 const (
-	Inbound    = "ISTIO_INBOUND"
-	Outbound   = "ISTIO_OUTPUT"
-	Redirect   = "ISTIO_REDIRECT"
-	InRedirect = "ISTIO_IN_REDIRECT"
-	Divert     = "ISTIO_DIVERT"
-	TProxy     = "ISTIO_TPROXY"
-	Drop       = "ISTIO_DROP"
-	OutputDNS  = "ISTIO_OUTPUT_DNS"
-	Virtual    = "ISTIO_VIRTUAL"
-	Groups     = "ISTIO_GROUPS"
+	inboundChain    = "ISTIO_INBOUND"
+	outboundChain   = "ISTIO_OUTPUT"
+	redirectChain   = "ISTIO_REDIRECT"
+	inRedirectChain = "ISTIO_IN_REDIRECT"
+	divertChain     = "ISTIO_DIVERT"
+	tproxyChain     = "ISTIO_TPROXY"
+	dropChain       = "ISTIO_DROP"
+	outputDNSChain  = "ISTIO_OUTPUT_DNS"
+	virtualChain    = "ISTIO_VIRTUAL"
+	groupsChain     = "ISTIO_GROUPS"
 )
 
 // Names are all names of chains that a capture may have made, in any table.
-var Names = []string{Inbound, Outbound, Redirect, InRedirect, Divert, TProxy, Drop, OutputDNS, Virtual, Groups}
+var Names = []string{inboundChain, outboundChain, redirectChain, inRedirectChain, divertChain, tproxyChain, dropChain, outputDNSChain, virtualChain, groupsChain}
 
 // Protocol is the protocol of a packet. Empty means any.
 type Protocol string

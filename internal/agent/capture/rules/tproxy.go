@@ -13,26 +13,26 @@ func (b builder) mangle() Part {
 				drop = append(drop, Rule{Match{In: name}, back()})
 			}
 		}
-		p.Entries = append(p.Entries, Entry{Prerouting, false, Rule{Match{State: Invalid}, to(Drop)}})
-		p.Chains = append(p.Chains, Chain{Drop, append(drop, Rule{Match{}, Action{Kind: DropPacket}})})
+		p.Entries = append(p.Entries, Entry{Prerouting, false, Rule{Match{State: Invalid}, to(dropChain)}})
+		p.Chains = append(p.Chains, Chain{dropChain, append(drop, Rule{Match{}, Action{Kind: DropPacket}})})
 	}
 	if !transparent {
 		return p
 	}
 	p.Entries = append(p.Entries,
-		Entry{Prerouting, false, Rule{Match{Protocol: TCP}, to(Inbound)}},
-		Entry{Output, false, Rule{Match{Protocol: TCP}, to(Outbound)}})
+		Entry{Prerouting, false, Rule{Match{Protocol: TCP}, to(inboundChain)}},
+		Entry{Output, false, Rule{Match{Protocol: TCP}, to(outboundChain)}})
 	socket := Action{Kind: ToSocket, Port: b.InboundPort, Value: b.Mark}
 	p.Chains = append(p.Chains,
-		Chain{Inbound, b.transparentInbound()},
-		Chain{Divert, []Rule{{Match{}, mark(b.Mark)}, {Match{}, Action{Kind: Accept}}}},
-		Chain{TProxy, []Rule{{Match{Destination: outside(b.loopback()), Protocol: TCP}, socket}}},
-		Chain{Outbound, b.transparentOutbound()})
+		Chain{inboundChain, b.transparentInbound()},
+		Chain{divertChain, []Rule{{Match{}, mark(b.Mark)}, {Match{}, Action{Kind: Accept}}}},
+		Chain{tproxyChain, []Rule{{Match{Destination: outside(b.loopback()), Protocol: TCP}, socket}}},
+		Chain{outboundChain, b.transparentOutbound()})
 	return p
 }
 
 // transparentInbound gives inbound connections to the listener, and leaves out connections of the workload to itself, except
-// connections that the proxy makes on behalf of the application.
+// connections that the proxy makes for the application.
 func (b builder) transparentInbound() []Rule {
 	var out []Rule
 	for _, name := range b.ExcludeInterfaces {
@@ -49,8 +49,8 @@ func (b builder) transparentInbound() []Rule {
 		Rule{Match{In: "lo", Protocol: TCP, NotMark: settings.OutboundMark}, back()},
 		Rule{Match{Protocol: TCP, To: one(b.TunnelPort)}, back()})
 	return append(out, b.inboundPorts(
-		Rule{Match{Protocol: TCP, State: Known}, to(Divert)},
-		Rule{Match{Protocol: TCP}, to(TProxy)})...)
+		Rule{Match{Protocol: TCP, State: Known}, to(divertChain)},
+		Rule{Match{Protocol: TCP}, to(tproxyChain)})...)
 }
 
 // transparentOutbound marks packets of the proxy to its own workload, and answers to packets that it sent from the address of a caller.

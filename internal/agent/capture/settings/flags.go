@@ -85,9 +85,9 @@ func (f *Flags) apart(set *pflag.FlagSet) {
 	set.BoolVar(&f.cleanupOnly, "cleanup-only", false, "remove all that captures have made, and make nothing")
 	set.BoolVar(&f.force, "force-apply", false, "write the rules even if they seem to be in place, or others are")
 	set.BoolVar(&f.native, "native-nftables", false, "use nftables without iptables")
-	set.StringVar(&f.binary, "force-iptables-binary", "", "which iptables to use, nft or legacy (default by what is there)")
+	set.StringVar(&f.binary, "force-iptables-binary", "", "which iptables to use, nft or legacy (default by what the machine has)")
 	set.StringVar(&f.networkNamespace, "network-namespace", "", "path of the network namespace to work in (default the present one)")
-	set.BoolVar(&f.cniMode, "cni-mode", false, "the file system is that of the host: do not wait for its lock of iptables")
+	set.BoolVar(&f.cniMode, "cni-mode", false, "the file system is the host's: do not wait for its lock of iptables")
 	set.BoolVar(&f.traceLogging, "iptables-trace-logging", false, "has no effect")
 }
 

@@ -28,14 +28,14 @@ func FuzzLists(f *testing.F) {
 				t.Errorf("%q is %v, and then %v, %v", s, ports, again, err)
 			}
 		}
-		if ranges, err := ParseRanges(s); err == nil {
+		if ranges, err := parseRanges(s); err == nil {
 			for _, r := range ranges {
 				if !r.IsValid() || r.Addr().Zone() != "" || r.Addr().Is4In6() {
 					t.Errorf("%q has the range %v", s, r)
 				}
 			}
 		}
-		if names, err := ParseInterfaces(s); err == nil {
+		if names, err := parseInterfaces(s); err == nil {
 			for _, n := range names {
 				if n == "" || len(n) > maxInterface || n[0] == '-' || strings.ContainsAny(n, " \t\n\"'\\!,/") {
 					t.Errorf("%q has the interface %q", s, n)
@@ -58,7 +58,7 @@ func FuzzServers(f *testing.F) {
 	f.Add([]byte("nameserver"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		seen := map[netip.Addr]bool{}
-		for _, a := range ParseServers(text) {
+		for _, a := range parseServers(text) {
 			if !a.IsValid() || a.Zone() != "" || a.Is4In6() || seen[a] {
 				t.Errorf("%q has the server %v", text, a)
 			}

@@ -61,8 +61,8 @@ func parsePortList(s string, lookup func(name string) (uint16, error)) (PortList
 	return PortList{List: ports}, err
 }
 
-// ParseRanges parses a list of CIDR ranges.
-func ParseRanges(s string) ([]netip.Prefix, error) {
+// parseRanges parses a list of CIDR ranges.
+func parseRanges(s string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, e := range list(s) {
 		p, err := netip.ParsePrefix(e)
@@ -77,17 +77,17 @@ func ParseRanges(s string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// ParseRangeList parses a list of CIDR ranges, or "*" for all addresses.
-func ParseRangeList(s string) (RangeList, error) {
+// parseRangeList parses a list of CIDR ranges, or "*" for all addresses.
+func parseRangeList(s string) (RangeList, error) {
 	if strings.TrimSpace(s) == "*" {
 		return RangeList{All: true}, nil
 	}
-	ranges, err := ParseRanges(s)
+	ranges, err := parseRanges(s)
 	return RangeList{List: ranges}, err
 }
 
-// ParseInterfaces parses a list of network interfaces. A name that ends in + matches all interfaces with that prefix.
-func ParseInterfaces(s string) ([]string, error) {
+// parseInterfaces parses a list of network interfaces. A name that ends in + matches all interfaces with that prefix.
+func parseInterfaces(s string) ([]string, error) {
 	out := list(s)
 	for _, e := range out {
 		plain := !strings.ContainsFunc(e, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/"'\*!`, r) })
@@ -138,8 +138,8 @@ func parseID(s string) (ids IDs, numeric bool, err error) {
 	return IDs{From: uint32(a), To: uint32(b)}, true, nil
 }
 
-// ParseServers returns the name servers of a resolv.conf.
-func ParseServers(text []byte) []netip.Addr {
+// parseServers returns the name servers of a resolv.conf.
+func parseServers(text []byte) []netip.Addr {
 	var out []netip.Addr
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)

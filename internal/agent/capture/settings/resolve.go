@@ -97,10 +97,10 @@ func (f *Flags) ports(s *Settings, host Host) error {
 }
 
 func (f *Flags) ranges(s *Settings) (err error) {
-	if s.OutboundRanges, err = ParseRangeList(f.outboundRanges); err != nil {
+	if s.OutboundRanges, err = parseRangeList(f.outboundRanges); err != nil {
 		return fmt.Errorf("--istio-service-cidr: %w", err)
 	}
-	if s.OutboundRangesExclude, err = ParseRanges(f.outboundRangesExclude); err != nil {
+	if s.OutboundRangesExclude, err = parseRanges(f.outboundRangesExclude); err != nil {
 		return fmt.Errorf("--istio-service-exclude-cidr: %w", err)
 	}
 	p, err := netip.ParsePrefix(f.loopback)
@@ -112,10 +112,10 @@ func (f *Flags) ranges(s *Settings) (err error) {
 }
 
 func (f *Flags) interfaces(s *Settings) (err error) {
-	if s.ExcludeInterfaces, err = ParseInterfaces(f.excludeInterfaces); err != nil {
+	if s.ExcludeInterfaces, err = parseInterfaces(f.excludeInterfaces); err != nil {
 		return fmt.Errorf("--istio-exclude-interfaces: %w", err)
 	}
-	if s.VirtualInterfaces, err = ParseInterfaces(f.virtualInterfaces); err != nil {
+	if s.VirtualInterfaces, err = parseInterfaces(f.virtualInterfaces); err != nil {
 		return fmt.Errorf("--kube-virt-interfaces: %w", err)
 	}
 	return nil
@@ -136,7 +136,7 @@ func (f *Flags) transparent(s *Settings) error {
 	}
 	table, err := strconv.ParseUint(f.table, 0, 31)
 	if err != nil || table == 0 || table >= 253 && table <= 255 {
-		return fmt.Errorf("--istio-inbound-tproxy-route-table: %q is no routing table: give a positive number other than those of the system (253 to 255)", f.table)
+		return fmt.Errorf("--istio-inbound-tproxy-route-table: %q is no routing table: give a positive number other than the tables of the system (253 to 255)", f.table)
 	}
 	s.Mark, s.Table = uint32(mark), int(table)
 	return nil
@@ -226,7 +226,7 @@ func (f *Flags) dns(s *Settings, host Host) error {
 	if err != nil {
 		return fmt.Errorf("--redirect-dns: the name servers are not known: %w; use --capture-all-dns", err)
 	}
-	servers := ParseServers(text)
+	servers := parseServers(text)
 	if len(servers) == 0 {
 		s.Remarks = append(s.Remarks, "--redirect-dns has no effect: /etc/resolv.conf names no server; use --capture-all-dns")
 		return nil

@@ -70,7 +70,7 @@ func Check(object string, value *structpb.Struct) (refused, remark string) {
 	switch reason := reasonOf(err); {
 	case err == nil:
 	case strings.Contains(reason, "is already set"):
-		return "", "sets two alternatives of one choice, of which one counts: " + reason
+		return "", "sets two alternatives of one choice, and only one counts: " + reason
 	default:
 		return fmt.Sprintf("is no %s of Envoy's API: %s", m.ProtoReflect().Descriptor().Name(), reason), ""
 	}

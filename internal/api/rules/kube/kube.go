@@ -54,7 +54,7 @@ func controllerName(name string) string {
 	domain, path, _ := strings.Cut(name, "/")
 	switch {
 	case name == "":
-		return "an IngressClass needs a controller; that of the mesh is " + ingress.Controller
+		return "an IngressClass needs a controller; the mesh's is " + ingress.Controller
 	case len(name) > maxController:
 		return fmt.Sprintf("it must have at most %d characters", maxController)
 	case syntax.Subdomain(domain) != "" || path == "" || strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(controllerChars, r) }):

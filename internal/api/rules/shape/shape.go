@@ -323,7 +323,7 @@ func (w walk) shape(p *document.Path, v protoreflect.Value, f protoreflect.Field
 	switch f.Kind() {
 	case protoreflect.MessageKind:
 		if f.FullName() == "istio.networking.v1beta1.ProxyConfig.concurrency" && numeric(v) < 0 {
-			w.fail(p, "must not be negative, but is %v; 0 stands for all cores", numeric(v))
+			w.fail(p, "must not be negative, but is %v; 0 means all cores", numeric(v))
 		}
 		if f.Message().ParentFile().Package() != "google.protobuf" {
 			w.message(p, v.Message())

@@ -75,9 +75,9 @@ DOWNSTREAM_CX_RTT ROUTE_RESOLUTION_COUNT ROUTE_RESOLUTION_TIME_US `
 // OldestEnvoy is the minor version of the oldest supported Envoy 1.
 const OldestEnvoy = 37
 
-// Format checks the operators of a format, such as %NAME(argument):12%: they must be complete, and known to Envoy. %% is a
+// checkFormat checks the operators of a format, such as %NAME(argument):12%: they must be complete, and known to Envoy. %% is a
 // percent sign.
-func Format(s string) string {
+func checkFormat(s string) string {
 	for rest := s; ; {
 		i := strings.IndexByte(rest, '%')
 		if i < 0 {
@@ -149,7 +149,7 @@ func EnvoyFor(format string) (minor uint32, operator string) {
 // expressions in CEL must be ones that Envoy can evaluate.
 func LogFormat(s string) string {
 	s = strings.ReplaceAll(s, "%REQ_WITHOUT_QUERY(", "%REQ(")
-	if reason := Format(s); reason != "" {
+	if reason := checkFormat(s); reason != "" {
 		return reason
 	}
 	for rest := s; ; {

@@ -24,5 +24,5 @@ func IsGeneratedSNI(h string) bool {
 		return false
 	}
 	parts := strings.SplitN(rest, "_.", 3)
-	return len(parts) == 3 && IsDigits(parts[0]) && (parts[1] == "" || IsLabel(parts[1], true)) && FQDN(parts[2]) == ""
+	return len(parts) == 3 && isDigits(parts[0]) && (parts[1] == "" || IsLabel(parts[1], true)) && FQDN(parts[2]) == ""
 }

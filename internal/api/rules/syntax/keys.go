@@ -52,7 +52,7 @@ func webKey(key map[string]any) string {
 	for name := range strings.FieldsSeq(members) {
 		text, ok := key[name].(string)
 		if !ok || text == "" {
-			return fmt.Sprintf("lacks the member %s, which a key of its type has", name)
+			return fmt.Sprintf("has no member %s, which a key of its type has", name)
 		}
 		if _, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(text, "=")); err != nil && name != "crv" {
 			return fmt.Sprintf("has a member %s that is not base64url", name)

@@ -96,14 +96,14 @@ func FQDN(s string) string {
 			return fmt.Sprintf("%s is not a host name: its part %s is not a DNS label", document.Quote(s), document.Quote(part))
 		}
 	}
-	if last := host[strings.LastIndexByte(host, '.')+1:]; IsDigits(last) {
+	if last := host[strings.LastIndexByte(host, '.')+1:]; isDigits(last) {
 		return fmt.Sprintf("%s is not a host name: the last part must not be a number", document.Quote(s))
 	}
 	return ""
 }
 
-// IsDigits reports whether s is a number.
-func IsDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+// isDigits reports whether s is a number.
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // Wildcard checks a host name that may begin with a wildcard: "*", "*.example.com", "*-a.example.com". A number is a name if it is
 // the only part, as in API servers with the rules of Istio.
@@ -113,13 +113,13 @@ func Wildcard(s string) string {
 	case s == "*":
 		return ""
 	case strings.Contains(rest, "*"):
-		return fmt.Sprintf("%s: a wildcard stands for the first part of a host name only, like *.example.com", document.Quote(s))
+		return fmt.Sprintf("%s: a wildcard replaces the first part of a host name only, like *.example.com", document.Quote(s))
 	case wild && strings.HasPrefix(rest, "."):
 		return FQDN(rest[1:])
 	case wild:
 		rest = strings.TrimPrefix(rest, "-")
 	}
-	if IsDigits(rest) && IsLabel(rest, true) {
+	if isDigits(rest) && IsLabel(rest, true) {
 		return ""
 	}
 	return FQDN(rest)
@@ -128,7 +128,7 @@ func Wildcard(s string) string {
 // WholeWildcard checks a host name whose first part may be a wildcard as a whole: "*", "*.example.com".
 func WholeWildcard(s string) string {
 	if rest, wild := strings.CutPrefix(s, "*"); wild && rest != "" && rest[0] != '.' {
-		return fmt.Sprintf("%s: here a wildcard stands for a whole part of a host name, like *.example.com", document.Quote(s))
+		return fmt.Sprintf("%s: here a wildcard replaces a whole part of a host name, like *.example.com", document.Quote(s))
 	}
 	return Wildcard(s)
 }
@@ -187,8 +187,8 @@ func Unix(s string) string {
 // IsUnix reports whether s is the address of a unix:// socket.
 func IsUnix(s string) bool { return strings.HasPrefix(s, "unix://") }
 
-// IsQualified reports whether s is a qualified name of Kubernetes without a prefix: letters, digits and inner "-_.".
-func IsQualified(s string) bool {
+// isQualified reports whether s is a qualified name of Kubernetes without a prefix: letters, digits and inner "-_.".
+func isQualified(s string) bool {
 	if s == "" || len(s) > MaxLabel {
 		return false
 	}
@@ -212,7 +212,7 @@ func LabelKey(key string) string {
 		}
 		name = rest
 	}
-	if !IsQualified(name) {
+	if !isQualified(name) {
 		return fmt.Sprintf("%s is not a key: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(key), MaxLabel)
 	}
 	return ""
@@ -220,7 +220,7 @@ func LabelKey(key string) string {
 
 // LabelValue checks the value of a label.
 func LabelValue(text string) string {
-	if text == "" || IsQualified(text) {
+	if text == "" || isQualified(text) {
 		return ""
 	}
 	return fmt.Sprintf("%s is not a label's value: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(text), MaxLabel)
@@ -294,7 +294,7 @@ func HeaderValue(s string) string {
 			return fmt.Sprintf("the control character %q has no place in a header", s[i])
 		}
 	}
-	return Format(s)
+	return checkFormat(s)
 }
 
 // formatLen returns the length of the format s begins with, 0 if it is none.

@@ -31,7 +31,7 @@ func TrustDomains(s string) string {
 		inner = strings.TrimPrefix(s, "*")
 	}
 	if strings.Contains(inner, "*") {
-		return fmt.Sprintf("%s: a wildcard stands at the beginning or at the end, once", document.Quote(s))
+		return fmt.Sprintf("%s: a wildcard is allowed at the beginning or at the end, once", document.Quote(s))
 	}
 	if strings.Contains(inner, "/") {
 		return fmt.Sprintf("%s: a trust domain has no slash", document.Quote(s))

@@ -1,9 +1,11 @@
 package syntax
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -27,7 +29,7 @@ func Regex(s string) string {
 	}
 	re, err := syntax.Parse(s, syntax.Perl)
 	if err != nil {
-		return "not an RE2 regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+		return Refused(err)
 	}
 	if reason := checkClasses(s); reason != "" {
 		return reason
@@ -36,9 +38,49 @@ func Regex(s string) string {
 		return fmt.Sprintf("the regular expression compiles to about %d steps, the limit is %d; lower its repetitions", size, maxProgram)
 	}
 	if _, err := regexp.Compile(s); err != nil {
-		return "not an RE2 regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+		return Refused(err)
 	}
 	return ""
+}
+
+// Refused says why an expression is none of RE2's, after the error of package regexp.
+func Refused(err error) string {
+	reason := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+	var e *syntax.Error
+	if errors.As(err, &e) {
+		if construct, instead := foreign(e); construct != "" {
+			reason = fmt.Sprintf("RE2 has no %s, because it matches in a time that grows with the length of the text only; %s", construct, instead)
+		}
+	}
+	return "not an RE2 regular expression: " + reason
+}
+
+// foreign names the construct of other kinds of regular expressions at which RE2 stopped, and says what to write instead; empty if it stopped at
+// something else.
+func foreign(e *syntax.Error) (construct, instead string) {
+	const without = "write a rule before this one for the texts that must not match; for headers use withoutHeaders"
+	begins := func(list ...string) bool {
+		return slices.ContainsFunc(list, func(text string) bool { return strings.HasPrefix(e.Expr, text) })
+	}
+	switch {
+	case begins("(?!"):
+		return "look-ahead (?!...)", without
+	case begins("(?<!"):
+		return "look-behind (?<!...)", without
+	case begins("(?="):
+		return "look-ahead (?=...)", "match the whole text, and end the expression with the text behind"
+	case begins("(?<="):
+		return "look-behind (?<=...)", "match the whole text, and begin the expression with the text before"
+	case e.Code == syntax.ErrInvalidEscape && len(e.Expr) == 2 && e.Expr[1] >= '1' && e.Expr[1] <= '9', begins(`\k`, `\g`), e.Expr == "(?P":
+		return "back-references (" + e.Expr + ")", "write the repeated text out, as one alternative for each value: (a-a|b-b)"
+	case begins("(?>"):
+		return "atomic groups (?>...)", "write (?:...): RE2 never goes back"
+	case e.Code == syntax.ErrInvalidRepeatOp && strings.HasSuffix(e.Expr, "+"):
+		return "possessive repetitions (" + e.Expr + ")", "leave out the last +: RE2 never goes back"
+	case begins("(?("):
+		return "conditions (?(...)...)", "write the alternatives out: (a|b)"
+	}
+	return "", ""
 }
 
 // programSize estimates how many instructions the expression compiles to, without compiling it.

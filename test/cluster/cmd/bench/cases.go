@@ -304,7 +304,7 @@ func listCase(ctx context.Context, w *world) error {
 	ready := time.Now()
 	lines := listed.FindAllStringSubmatch(w.plane.process.Tail(), -1)
 	if len(lines) == 0 {
-		return fmt.Errorf("the log does not tell when the cluster was listed:\n%s", w.plane.process.Tail())
+		return fmt.Errorf("the log does not say when the cluster was listed:\n%s", w.plane.process.Tail())
 	}
 	at, err := time.Parse(time.RFC3339Nano, lines[len(lines)-1][1])
 	if err != nil {

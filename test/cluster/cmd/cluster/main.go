@@ -41,7 +41,7 @@ func run(ctx context.Context, stop func(), args []string, w io.Writer) error {
 	var s settings
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	flags.IntVar(&s.nodes, "nodes", 2, "number of nodes; 0 is a control plane alone, for which no root is needed")
-	flags.StringVar(&s.images, "images", "", "an image map, whose entries are added (test/podrunner/README.md tells what it looks like)")
+	flags.StringVar(&s.images, "images", "", "an image map, whose entries are added (test/podrunner/README.md shows its form)")
 	flags.BoolVar(&s.keep, "keep", false, "leave the logs of the control plane behind")
 	flags.BoolVar(&s.verbose, "v", false, "print what nodes and network log")
 	if err := flags.Parse(args); err != nil {

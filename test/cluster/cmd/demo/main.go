@@ -1,10 +1,10 @@
-// Command demo shows the product on a real Kubernetes cluster that it starts on this machine: pilot-discovery as a pod that
-// reads Services, pods and Istio's resources, a bookstore of four services with a real Envoy under pilot-agent in each of
-// their pods, and weights that are edited with kubectl while requests run.
+// Command demo shows the product on a real Kubernetes cluster that it starts on this machine, as a user meets it: pilotctl installs the control plane, a
+// namespace gets a label, and an application that knows nothing of the mesh, a bookstore of four services, is deployed there. Its pods get their proxies
+// from the webhook. Then mutual TLS is demanded, weights are edited with kubectl while requests run, and the control plane is upgraded.
 //
-// It prints who answers, and how long each edit took from the API server until every proxy had acknowledged it. Then it
-// leaves everything running to play with; Ctrl-C removes all of it. With -ci it ends by itself and fails if anything did not
-// work.
+// It prints who answers, how long each edit took from the API server until every proxy had acknowledged it, and how many requests failed. Then it
+// leaves everything running to play with; Ctrl-C removes all of it. With -ci it removes the installation, looks whether anything is left, ends by itself
+// and fails if anything did not work.
 package main
 
 import (
@@ -27,11 +27,16 @@ func run(ctx context.Context, ci bool, out *tour.Screen) (err error) {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.tour.Go(ctx); err != nil {
-		return err
+	for _, part := range []func(context.Context) error{s.tour.Go, s.secure, s.upgrade} {
+		if err := part(ctx); err != nil {
+			return err
+		}
 	}
 	if ci {
-		return s.tour.Verdict(ctx)
+		if err := s.tour.Verdict(ctx); err != nil {
+			return err
+		}
+		return s.remove(ctx)
 	}
 	if err := s.next(ctx); err != nil {
 		return err

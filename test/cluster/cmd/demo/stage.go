@@ -23,7 +23,8 @@ type stage struct {
 	root    string
 	cluster *cluster.Cluster
 	edits   *edits
-	missing bool // the control plane
+	missing bool     // the control plane
+	before  []string // the objects of the cluster before the installation
 }
 
 // The methods of stage and of mesh.Mesh make it a tour.Bookstore.
@@ -38,8 +39,9 @@ func (s *stage) open(ctx context.Context) error {
 		start func(context.Context) error
 	}{
 		{"Kubernetes: a control plane, and two nodes whose pods are processes", s.startCluster},
-		{"Pilot's control plane, pilot-discovery, in a pod", func(ctx context.Context) error { return s.StartControl(ctx) }},
-		{"six pods: a service, and pilot-agent with an Envoy", func(ctx context.Context) error { return s.StartBookstore(ctx) }},
+		{"pilotctl install: Pilot's control plane, in a pod", func(ctx context.Context) error { return s.Install(ctx) }},
+		{"kubectl label namespace bookstore istio-injection=enabled", func(ctx context.Context) error { return s.Label(ctx) }},
+		{"kubectl apply: the bookstore, which knows nothing of a mesh; each pod gets a proxy", func(ctx context.Context) error { return s.Deploy(ctx) }},
 		{"the first customer", s.welcome},
 	} {
 		if err := s.Step(part.what, func() error { return part.start(ctx) }); err != nil {
@@ -53,7 +55,10 @@ func (s *stage) startCluster(ctx context.Context) (err error) {
 	if s.cluster, err = standard.Start(ctx, cluster.Options{Nodes: 2}, mesh.Images); err != nil {
 		return err
 	}
-	s.Mesh, err = mesh.New(s.cluster)
+	if s.Mesh, err = mesh.New(s.cluster); err != nil {
+		return err
+	}
+	s.before, err = s.Objects(ctx)
 	return err
 }
 
@@ -89,7 +94,7 @@ func (s *stage) Edit(ctx context.Context, routes string) (time.Time, error) {
 		return time.Time{}, err
 	}
 	var made time.Time
-	err := testbed.Until(ctx, "the API server to tell of the edit", func(context.Context) error {
+	err := testbed.Until(ctx, "the API server to report the edit", func(context.Context) error {
 		at, edited := s.Edited()
 		if made = at; !edited {
 			return fmt.Errorf("nothing came")
@@ -120,7 +125,7 @@ func (s *stage) Control(ctx context.Context) (news []string, err error) {
 	switch was := s.missing; {
 	case err != nil && !was:
 		s.missing = true
-		news = append(news, s.In(tour.Yellow, "the control plane is gone; requests go on"))
+		news = append(news, s.In(tour.Yellow, "the control plane is gone; requests continue"))
 	case err == nil && was:
 		s.missing = false
 		news = append(news, s.In(tour.Green, "the control plane is back"))
@@ -145,7 +150,7 @@ func (s *stage) next(ctx context.Context) error {
 		{What: "make a mistake", How: try("broken")},
 		{What: "more of a service", How: "kubectl -n bookstore scale deployment reviews-v2 --replicas=3"},
 		{What: "look at an Envoy", How: "kubectl -n bookstore exec " + v3 + " -c " + mesh.Sidecar + " -- pilot-agent request GET clusters"},
-		{What: "crash the control plane", How: "kubectl -n istio-system exec deploy/istiod -- kill -QUIT 1   # requests go on; Kubernetes starts it again"},
+		{What: "crash the control plane", How: "kubectl -n istio-system exec deploy/istiod -- kill -QUIT 1   # requests continue; Kubernetes starts it again"},
 		{What: "look inside", How: "curl http://" + s.HTTP + "/debug"},
 	})
 	return nil

@@ -106,8 +106,8 @@ func reason(reasons map[string]string, name string) string {
 }
 
 func write(out io.Writer, rows []row, counts map[string]int) {
-	fmt.Fprintf(out, "# Node conformance\n\nThe tests are Kubernetes' own (v1.36.3: those with `[NodeConformance]` and `[Conformance]` in their names), run as\n"+
-		"[nodeconformance/README.md](nodeconformance/README.md) tells: %d passed, %d failed, %d not applicable.\n\n", counts["passed"], counts["failed"], counts["not applicable"])
+	fmt.Fprintf(out, "# Node conformance\n\nThe tests are Kubernetes' own (v1.36.3: the tests with `[NodeConformance]` and `[Conformance]` in their names), run as\n"+
+		"[nodeconformance/README.md](nodeconformance/README.md) says: %d passed, %d failed, %d not applicable.\n\n", counts["passed"], counts["failed"], counts["not applicable"])
 	fmt.Fprint(out, "| Test | Result | Reason |\n|---|---|---|\n")
 	drop := strings.NewReplacer(" [NodeConformance]", "", " [Conformance]", "", "[NodeConformance] ", "", "|", "\\|", "*", "\\*")
 	for _, r := range rows {
