@@ -49,7 +49,7 @@ type forcedSet struct {
 	// a response that contained them.
 	uncertain names
 	// strays are virtual hosts of split route configurations, named as resources of their own, that the client may have although the state that
-	// it was sent does not have them. They are removed with the next virtual hosts of their route configuration.
+	// it was sent does not have them. The next move to a state that has the content of their route configuration removes them.
 	strays names
 	// all means that everything the subscription covers must be sent.
 	all bool

@@ -91,7 +91,7 @@ func (m *move) key() moveKey {
 
 // noop reports whether there is nothing to send. It only compares pointers, so it may miss that two states are equal.
 func (m *move) noop() bool {
-	return !m.mustRespond && !m.all && !m.sendRemovals && m.forced.Len() == 0 &&
+	return !m.mustRespond && !m.all && !m.sendRemovals && m.forced.Len() == 0 && m.strays.Len() == 0 &&
 		m.from.Layers(m.typ).Same(m.to.Layers(m.typ)) &&
 		(m.typ != resource.Endpoint || m.clustersFrom.Layers(resource.Cluster).Same(m.clustersTo.Layers(resource.Cluster)))
 }
@@ -116,6 +116,7 @@ func (m *move) transition(controlPlane string) *transition {
 	put = content.Merged(put, m.requestedAgain(removals, &removed))
 	put = content.Merged(put, m.reassigned())
 	put = content.Merged(put, m.emptyAssignments())
+	put = content.Merged(put, m.routesOfStrays())
 	if m.sendRemovals {
 		for n := range removals.All() {
 			if m.sub.Has(string(n)) {

@@ -311,8 +311,9 @@ func (c *Core) startMove(cur *cursor, m move, to point) *transition {
 	}
 	f := cur.flight
 	if len(tr.messages) == 0 {
-		if f != nil { // The forced names belong to the responses in flight.
-			f.newest().forced.names = nameset.Union(f.newest().forced.names, m.forced)
+		if f != nil { // The forced names and the strays belong to the responses in flight.
+			forced := &f.newest().forced
+			forced.names, forced.strays = nameset.Union(forced.names, m.forced), nameset.Union(forced.strays, m.strays)
 		}
 		return tr
 	}

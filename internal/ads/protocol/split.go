@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -326,6 +327,20 @@ func (m *move) head(r *resource.Resource) *resource.Resource {
 		return r.DemandHead()
 	}
 	return r.Head()
+}
+
+// routesOfStrays lists the route configurations that do not have one of their strays, in name order. The client has the stray, perhaps beside
+// everything that it should have, so the difference of two states does not show it.
+func (m *move) routesOfStrays() (put []*resource.Resource) {
+	for n := range m.strays.All() {
+		route, piece := resource.SplitHostName(string(n))
+		r, ok := m.to.Get(m.typ, route)
+		if ok && m.sub.Has(route) && !r.Pieces().Has(omap.Name(piece)) {
+			put = append(put, r)
+		}
+	}
+	slices.SortFunc(put, func(a, b *resource.Resource) int { return strings.Compare(a.Name(), b.Name()) })
+	return slices.Compact(put)
 }
 
 // strayed lists the strays that a route configuration does not have.

@@ -36,7 +36,11 @@ func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) susp
 			}
 			old = nil
 		}
-		if of.typ == resource.VirtualHost && old != nil {
+		switch {
+		case of.typ != resource.VirtualHost || old == nil:
+		case forced:
+			old = nil // The response has all virtual hosts, because the client may have none of those that the state had.
+		default:
 			old = r.WithPieces(old.Pieces()) // The response says nothing about the header.
 		}
 		isMentioned := func(p reject.Pin) bool { return p.MentionedIn(reason, r) }
