@@ -18,6 +18,10 @@ import (
 	"github.com/pilotmesh/pilot/test/repo"
 )
 
+// seedOfHistories is the variable with the seed of random histories. A suite draws the same ones each time, so that no change is refused for a fault that it
+// did not bring. `go test` draws others each time, and `make soak` thousands of them, to find such faults. See the package pgregory.net/rapid.
+const seedOfHistories = "RAPID_SEED"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -40,6 +44,11 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 			return err
 		}
 		warnOfSpace(ctx, w)
+	}
+	if os.Getenv(seedOfHistories) == "" {
+		if err := os.Setenv(seedOfHistories, "1"); err != nil {
+			return err
+		}
 	}
 	steps := suites[args[0]]
 	var results []result
