@@ -27,13 +27,15 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # Later versions of Vale need a module that the public proxy does not serve.
 VALE_VERSION := v3.15.2
 VALE := .tools/vale-$(VALE_VERSION)/vale
+GRPCURL_VERSION := v1.9.4
+GRPCURL := .tools/grpcurl-$(GRPCURL_VERSION)/grpcurl
 # The folders and pages that Vale reads.
 PROSE = .github $(filter-out bin,$(patsubst %/,%,$(wildcard */))) $(wildcard *.md)
 # Every Go module but those without Go files of their own, and one that would compile Kubernetes' tests first, ten minutes:
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-registries test-registries tools-cluster namespaces build docs deb release demo demo-registries demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-code lint-prose lint-built mutate clean go
+.PHONY: help tools tools-registries test-registries tools-cluster packages build docs deb release demo demo-registries demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-code lint-prose lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,13 +43,19 @@ help: ## Show this list
 tools: go ## Fetch what tests and the demo need (real Envoy), once
 	@go -C test run ./tools
 
-namespaces: # What the exam and the tests of capture make network namespaces with; without it they are skipped
-	@scripts/namespaces.sh
+packages: # Programs of Debian packages that some tests use; without one, its tests are skipped
+	@scripts/packages.sh
+
+$(GRPCURL): | go
+	@echo "tools: building grpcurl $(GRPCURL_VERSION), once"
+	@mkdir -p $(@D)
+	@GOBIN=$(CURDIR)/$(@D) go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION) || \
+	  echo "tools: grpcurl was not built: its source comes through the Go module proxy. The test of a call of gRPC at a gateway will be skipped" >&2
 
 tools-registries: go ## Get the servers of the tests of registries (Consul, ZooKeeper), once: some minutes
 	@scripts/registries.sh
 
-test-registries: tools tools-registries namespaces ## Test Consul, ZooKeeper and Dubbo with real servers and programs, and run their demo
+test-registries: tools tools-registries packages ## Test Consul, ZooKeeper and Dubbo with real servers and programs, and run their demo
 	@go -C test test ./registries/... -count=1
 	@$(MAKE) --no-print-directory demo-registries CI=1
 
@@ -94,10 +102,10 @@ test-cluster: go ## Only the tests of that cluster, which are a part of make tes
 check: go ## The fast part of the tests (some minutes)
 	@go -C test run ./suite check
 
-test: tools namespaces ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demos
+test: tools packages $(GRPCURL) ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demos
 	@go -C test run ./suite test
 
-exam: tools namespaces ## Hold real Envoy's behaviour against stored answers; ARGS='-run NAME -v' for one case
+exam: tools packages ## Hold real Envoy's behaviour against stored answers; ARGS='-run NAME -v' for one case
 	@go -C test run ./exam $(ARGS)
 
 update: go ## Rewrite golden files from what the code does now, then show what changed

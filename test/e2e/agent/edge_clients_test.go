@@ -19,9 +19,12 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// tool returns the path of a program, or skips the test.
+// tool returns the path of a program, or skips the test. `make test` builds some programs into .tools.
 func tool(t *testing.T, name, from string) string {
 	t.Helper()
+	if built, err := filepath.Glob("../../../.tools/" + name + "-*/" + name); err == nil && len(built) > 0 {
+		return built[len(built)-1]
+	}
 	path, err := exec.LookPath(name)
 	if err != nil {
 		t.Skipf("%s is missing: install %s", name, from)
@@ -99,7 +102,7 @@ spec:
 // call sends a call of gRPC, for which grpcurl first asks the server by a stream which methods it has.
 func (e *edge) call(t *testing.T, roots string) {
 	t.Helper()
-	grpcurl := tool(t, "grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl")
+	grpcurl := tool(t, "grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl, or run `make test`")
 	e.await("an answer to a call of gRPC", func(ctx context.Context) error {
 		got, err := output(ctx, grpcurl, "-cacert", roots, "-authority", edgeHost("calls"), testbed.Loopback(e.gateway), "grpc.health.v1.Health/Check")
 		if err == nil && !strings.Contains(got, `"status": "SERVING"`) {
