@@ -162,11 +162,18 @@ func (c *Core) retract(cur *cursor, dropped names, out []Action) []Action {
 	return c.dropHosts(cur, dropped, out)
 }
 
-// dropHosts drops the unsent virtual hosts of route configurations.
+// dropHosts drops the unsent virtual hosts of route configurations. It does not wait for answers to sent ones if the client has not asked for virtual hosts:
+// it drops the names before it has read their heads, and Envoy answers no virtual hosts before it has asked.
 func (c *Core) dropHosts(cur *cursor, dropped names, out []Action) []Action {
 	f := cur.flight
-	if f == nil || len(f.messages) == 0 {
+	if f == nil {
 		return out
+	}
+	if !c.split.asked {
+		f.forgetHosts(dropped)
+	}
+	if len(f.messages) == 0 {
+		return c.ack(resource.Route, cur, out)
 	}
 	f.messages = slices.DeleteFunc(slices.Clone(f.messages), func(m *Message) bool {
 		return m.Type == resource.VirtualHost && dropped.Has(omap.Name(m.resources[0].Name()))
@@ -230,6 +237,27 @@ func leftovers(responses []sentResponse, before *position) names {
 		}
 	}
 	return nameset.Of(list)
+}
+
+// forgetHosts makes the stages wait for no answers to the virtual hosts of route configurations. Merged stages, whose responses are not known, still do.
+func (f *flight) forgetHosts(dropped names) {
+	for i := range f.stages {
+		s := &f.stages[i]
+		before := len(s.responses)
+		s.responses = slices.DeleteFunc(slices.Clone(s.responses), func(r sentResponse) bool {
+			return r.typ == resource.VirtualHost && dropped.Has(omap.Name(r.resources[0].Name()))
+		})
+		if len(s.responses) == before || f.merged {
+			continue
+		}
+		host := wireOf(resource.VirtualHost)
+		s.last[host] = 0
+		for _, r := range s.responses {
+			if r.typ == resource.VirtualHost {
+				s.last[host] = max(s.last[host], r.nonce)
+			}
+		}
+	}
 }
 
 // split reports whether the flight has sent virtual hosts as resources of their own.
