@@ -177,6 +177,6 @@ func (u *Users) cluster(c proxy.Class, name string) bool {
 
 // resource reports whether a resource of a class, or a virtual host of it, was made with the rows.
 func (u *Users) resource(c proxy.Class, t resource.Type, name, piece string) bool {
-	cell, _, ok := u.queries.findCell(u.graph, c, t, name, piece)
-	return ok && u.made(cell)
+	cells, _ := u.queries.findCells(u.graph, c, t, name, piece)
+	return slices.ContainsFunc(cells, u.made)
 }

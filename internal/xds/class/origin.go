@@ -30,11 +30,17 @@ type Trace struct {
 // Trace returns what a resource, or one virtual host of it, is made of for the proxies of a class. ok is false if the
 // graph has not computed it. Only the owner of the graph may call it, between commits.
 func (q *Queries) Trace(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (Trace, bool) {
-	id, from, ok := q.findCell(g, c, t, name, piece)
-	if !ok {
+	cells, from := q.findCells(g, c, t, name, piece)
+	if len(cells) == 0 {
 		return Trace{}, false
 	}
-	trace := Trace{SharedBy: from.sharedBy, Layer: from.name, Leaves: g.Explain(id).Leaves()}
+	trace := Trace{SharedBy: from.sharedBy, Layer: from.name}
+	for _, id := range cells {
+		trace.Leaves = append(trace.Leaves, g.Explain(id).Leaves()...)
+	}
+	if slices.ContainsFunc(trace.Leaves, selects) {
+		trace.SharedBy = min(trace.SharedBy, SharedByClients)
+	}
 	if piece == "" {
 		m, _ := from.layer(g.Glance(), c)
 		trace.Resource, _ = m.Get(omap.Name(name))
@@ -42,38 +48,52 @@ func (q *Queries) Trace(g *query.Graph, c proxy.Class, t resource.Type, name, pi
 	return trace, true
 }
 
-// findCell returns the cell that yields a resource, or one virtual host of it, and the layer that shows the resource.
-func (q *Queries) findCell(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (id query.ID, from stackLayer, ok bool) {
+// selects reports whether a row is of an object that counts for the proxies that it selects, or for those of a namespace, without being theirs alone.
+func selects(leaf *query.Reason) bool {
+	k, ok := leaf.Row.(api.Key)
+	return ok && !leaf.Absent && slices.Contains([]string{api.KindEnvoyFilter, api.KindTelemetry, api.KindWasmPlugin, api.KindTrafficExtension}, k.Kind)
+}
+
+// findCells returns the cells that yield a resource, or one virtual host of it, and the layer that shows the resource. There are two if the resource is
+// patched: the first one yields it, and the second one what is patched. There is none if the graph has not computed it.
+func (q *Queries) findCells(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (cells []query.ID, from stackLayer) {
+	r := g.Glance()
 	if piece == "" {
-		return q.stacks[t].findCell(g.Glance(), c, omap.Name(name))
+		return q.stacks[t].findCells(r, c, omap.Name(name))
+	}
+	add := func(id query.ID, ok bool, layer stackLayer) {
+		if ok && len(cells) == 0 {
+			from = layer
+		}
+		if ok {
+			cells = append(cells, id)
+		}
 	}
 	for _, l := range q.stacks[t] {
-		if l.host != nil {
-			if id, ok = l.host(g.Glance(), c, omap.Name(name), omap.Name(piece)); ok {
-				return id, l, true
-			}
+		if l.host != nil && len(cells) == 0 {
+			id, ok := l.host(r, c, omap.Name(name), omap.Name(piece))
+			add(id, ok, l)
 		}
 	}
 	if c.Gateway {
-		id, ok = q.routes.GatewayHostCell(proxiesOf(c), name, piece)
-		return id, stackLayer{name: "virtual hosts", sharedBy: SharedByWorkload}, ok
+		id, ok := q.routes.GatewayHostCell(proxiesOf(c), name, piece)
+		add(id, ok, stackLayer{name: "virtual hosts", sharedBy: SharedByWorkload})
+		return cells, from
 	}
 	labelled, _ := scope.LabelledClientsOf(c)
-	id, ok = q.routes.VirtualHostCell(labelled, name, piece)
-	if !ok && piece == name { // the configuration of a dedicated port has one virtual host of the same name
-		return q.stacks[t].findCell(g.Glance(), c, omap.Name(name))
+	id, ok := q.routes.VirtualHostCell(labelled, name, piece)
+	if !ok && piece == name && len(cells) == 0 { // the configuration of a dedicated port has one virtual host of the same name
+		return q.stacks[t].findCells(r, c, omap.Name(name))
 	}
-	return id, stackLayer{name: "virtual hosts", sharedBy: SharedByScope}, ok
+	add(id, ok, stackLayer{name: "virtual hosts", sharedBy: SharedByScope})
+	return cells, from
 }
 
 // Origin lists the objects that a resource, or one virtual host of it, is made of for the proxies of a class. Only the
 // owner of the graph may call it, between commits.
 func (q *Queries) Origin(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) []api.Key {
-	id, _, ok := q.findCell(g, c, t, name, piece)
-	if !ok {
-		return nil
-	}
-	return Objects(g, id)
+	cells, _ := q.findCells(g, c, t, name, piece)
+	return Objects(g, cells...)
 }
 
 // Finding finds out what rejected content of a class is made of, and which object has what Envoy's error text is about. Only the owner of
@@ -109,15 +129,17 @@ func (q *Queries) content(r *query.Reader, c proxy.Class, what connected.Rejecte
 	return decoded
 }
 
-// Objects lists the objects that a cell was made of, sorted. Only the owner of the graph may call it, between commits.
-func Objects(g *query.Graph, cell query.ID) []api.Key {
+// Objects lists the objects that cells were made of, sorted. Only the owner of the graph may call it, between commits.
+func Objects(g *query.Graph, cells ...query.ID) []api.Key {
 	var keys []api.Key
-	for _, row := range g.Rows(cell) {
-		switch key := row.(type) {
-		case api.Key:
-			keys = append(keys, key)
-		case state.ServerKey:
-			keys = append(keys, key.Gateway)
+	for _, cell := range cells {
+		for _, row := range g.Rows(cell) {
+			switch key := row.(type) {
+			case api.Key:
+				keys = append(keys, key)
+			case state.ServerKey:
+				keys = append(keys, key.Gateway)
+			}
 		}
 	}
 	slices.SortFunc(keys, api.Key.Compare)

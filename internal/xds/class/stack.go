@@ -402,12 +402,21 @@ func (s stack) layersOf(r *query.Reader, c proxy.Class) (list resource.Layers) {
 	return list
 }
 
-// findCell returns the cell that yields a resource of a class, in the layer that shows it.
-func (s stack) findCell(r *query.Reader, c proxy.Class, name omap.Name) (id query.ID, from stackLayer, ok bool) {
+// findCells returns the cells that yield a resource of a class, and the layer that shows it. Behind the cell of a patched resource comes the cell of what is
+// patched.
+func (s stack) findCells(r *query.Reader, c proxy.Class, name omap.Name) (cells []query.ID, from stackLayer) {
 	for _, p := range s {
-		if id, ok = p.cell(r, c, name); ok {
-			return id, p, true
+		id, ok := p.cell(r, c, name)
+		if !ok {
+			continue
+		}
+		if len(cells) == 0 {
+			from = p
+		}
+		cells = append(cells, id)
+		if p.effects == nil {
+			break
 		}
 	}
-	return 0, stackLayer{}, false
+	return cells, from
 }

@@ -1,6 +1,8 @@
 package class
 
 import (
+	"slices"
+
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -39,9 +41,9 @@ func (u *Users) Class(c proxy.Class) bool {
 // Resource reports whether a resource of a class, to which a connection belongs, was made with the rows. What a proxy serves itself is part
 // of its class, which is no read of the resources for it. So they count as made with the rows if the class of the connection was.
 func (u *Users) Resource(connection string, c proxy.Class, t resource.Type, name string) bool {
-	cell, from, ok := u.queries.findCell(u.graph, c, t, name, "")
-	if !ok || u.made(cell) {
-		return ok
+	cells, from := u.queries.findCells(u.graph, c, t, name, "")
+	if len(cells) == 0 || slices.ContainsFunc(cells, u.made) {
+		return len(cells) > 0
 	}
 	own, ok := u.queries.Class.Cell(connection)
 	return ok && from.sharedBy == SharedByWorkload && u.made(own)

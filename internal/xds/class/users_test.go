@@ -12,8 +12,23 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestUsers: the clusters and listeners that are made of an object are found, those for what the proxy itself serves among them, and no others.
+// TestUsers: the clusters and listeners that are made of an object are found, those for what the proxy itself serves among them, and no others; also if an
+// EnvoyFilter patches them.
 func TestUsers(t *testing.T) {
+	for name, patch := range map[string]string{"plain": "", "patched": `---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: all, namespace: istio-system}
+spec:
+  configPatches:
+  - {applyTo: CLUSTER, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 65536}}}
+  - {applyTo: LISTENER, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 65536}}}
+`} {
+		t.Run(name, func(t *testing.T) { usersWith(t, patch) })
+	}
+}
+
+func usersWith(t *testing.T, patch string) {
 	w := meshtest.New(t)
 	entry := func(name, address, port string) string {
 		return strings.NewReplacer("NAME", name, "ADDRESS", address, "PORT", port).Replace(`---
@@ -28,7 +43,7 @@ spec:
   endpoints: [{address: ADDRESS}]
 `)
 	}
-	w.Load(entry("own", "10.1.1.1", "81") + entry("other", "10.1.1.2", "82"))
+	w.Load(entry("own", "10.1.1.1", "81") + entry("other", "10.1.1.2", "82") + patch)
 	node := meshtest.Node(t, "sidecar~10.1.1.1~web-0.a~a.svc.cluster.local", `{"INTERCEPTION_MODE": "NONE"}`)
 	w.Queries.Class.Observe(node.ID, func(proxy.Class, bool) {}) // as the loop does for each connection
 	c := w.Connect(node)
