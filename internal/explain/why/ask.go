@@ -146,6 +146,8 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 			if part := roleOf(leaf.Query); part != "" {
 				i.addSource(key, part, "", leaf.Changed)
 			}
+		case state.ServerKey:
+			i.addSource(key.Gateway, "servers", "", leaf.Changed)
 		case settings.Setting:
 			i.addSource(api.Key{Kind: "MeshConfig"}, "mesh settings", "", leaf.Changed)
 		}
@@ -155,13 +157,13 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 // roleOf is the role of a row of a table. It is empty for rows that are only indexes.
 func roleOf(table string) string {
 	switch table {
-	case "services":
+	case "services", "kubeServices":
 		return "service"
-	case "endpoints":
+	case "endpoints", "slices":
 		return "endpoints"
 	case "workloads":
 		return "endpoint"
-	case "virtualServices":
+	case "virtualServices", "gatewayBindings", "gatewayRoutes":
 		return "routes"
 	case "destinationRules":
 		return "policy"
@@ -169,6 +171,20 @@ func roleOf(table string) string {
 		return "scope"
 	case "peerPolicies":
 		return peer.Role
+	case "gatewayServers":
+		return "servers"
+	case "authorizationPolicies":
+		return "access"
+	case "requestAuthentications":
+		return "tokens"
+	case "envoyFilters":
+		return "patches"
+	case "telemetries":
+		return "telemetry"
+	case "extensionPlaces", "extensionContents":
+		return "extension"
+	case "proxyConfigs":
+		return "settings of proxies"
 	}
 	return ""
 }

@@ -49,24 +49,20 @@ func (i *inquiry) port(s hostSeen, p mesh.Port) Port {
 // findEntry finds where traffic of clients for a port enters: the listener, and the virtual host if requests are routed.
 func (i *inquiry) findEntry(s hostSeen, p mesh.Port, out *Port, tell func(k api.Key, fix, format string, args ...any)) {
 	if i.class.Gateway {
-		tell(api.Key{}, "", "a gateway listens where Gateway objects say, which are not served yet")
+		tell(api.Key{}, "", "clients of a gateway use the hosts of its Gateways, not the names of services: pilotctl explain gateway HOST describes such a host")
 		return
 	}
-	piece := omap.Name(route.PieceName(s.host, p.Number))
 	var taken *resource.Resource
 	for _, l := range i.listenersAt(s, p.Number) {
-		for _, name := range l.Refs() {
-			rc, ok := i.State.Get(resource.Route, name)
-			if vh, has := rc.Pieces().Get(piece); ok && has && !vh.Hidden() {
-				out.Listener, out.Route, out.VirtualHost = l.Name(), name, envoy.VirtualHostName(s.host, p.Number)
-				return
-			}
-		}
-		if slices.ContainsFunc(l.Clusters(), func(c string) bool { return i.isClusterOf(c, s.host, p.Number) }) {
-			out.Listener = l.Name()
+		if i.leadsToPort(l, s, p, out) {
 			return
 		}
 		taken = l
+	}
+	for l := range i.State.Layers(resource.Listener).All() { // A Sidecar may bind egress listeners to other addresses, ports and sockets.
+		if i.leadsToPort(l, s, p, out) {
+			return
+		}
 	}
 	switch {
 	case taken == nil:
@@ -85,6 +81,26 @@ func (i *inquiry) findEntry(s hostSeen, p mesh.Port, out *Port, tell func(k api.
 		}
 		tell(by, "give the service an address of its own in spec.addresses", "listener %s belongs to %s, which is older", taken.Name(), whose)
 	}
+}
+
+// leadsToPort reports whether a listener leads to a port of a host, and writes how into out.
+func (i *inquiry) leadsToPort(l *resource.Resource, s hostSeen, p mesh.Port, out *Port) bool {
+	piece := omap.Name(route.PieceName(s.host, p.Number))
+	for _, name := range l.Refs() {
+		rc, ok := i.State.Get(resource.Route, name)
+		if !ok {
+			continue
+		}
+		if vh, has := rc.Pieces().Get(piece); has && !vh.Hidden() {
+			out.Listener, out.Route, out.VirtualHost = l.Name(), name, envoy.VirtualHostName(s.host, p.Number)
+			return true
+		}
+	}
+	if slices.ContainsFunc(l.Clusters(), func(c string) bool { return i.isClusterOf(c, s.host, p.Number) }) {
+		out.Listener = l.Name()
+		return true
+	}
+	return false
 }
 
 // hasConnectionRules reports whether TCP or TLS rules decide where connections for a host go.
@@ -128,7 +144,13 @@ func (i *inquiry) listenersAt(s hostSeen, port uint32) []*resource.Resource {
 // whyNoListener adds the reasons why there is no listener of a name.
 func (i *inquiry) whyNoListener(name string) {
 	if i.class.Gateway {
-		i.addReason(api.Key{}, "", "a gateway listens where Gateway objects say, which are not served yet")
+		i.addReason(api.Key{}, "", "a gateway listens at the ports of the Gateways that select it, and at no other")
+		i.answer.names = append(i.answer.names, i.listenerNames(""))
+		return
+	}
+	if strings.HasPrefix(name, socketScheme) {
+		i.addReason(i.class.Sidecar, "", "no listener is bound to this socket; a Sidecar binds one with spec.egress[].bind")
+		i.answer.names = append(i.answer.names, i.listenerNames(""))
 		return
 	}
 	at := strings.LastIndexAny(name, "_:")
@@ -151,13 +173,21 @@ func (i *inquiry) whyNoListener(name string) {
 	} else {
 		i.addReason(api.Key{}, "", "port %d is the proxy's own, so that %s cannot be reached there", port, strings.Join(wants, ", "))
 	}
-	i.answer.names = append(i.answer.names, func(yield func(string) bool) {
+	i.answer.names = append(i.answer.names, i.listenerNames("_"+name[at+1:]))
+}
+
+// socketScheme begins the names of listeners that are bound to Unix domain sockets.
+const socketScheme = "unix://"
+
+// listenerNames yields the names of listeners with a suffix.
+func (i *inquiry) listenerNames(suffix string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
 		for l := range i.State.Layers(resource.Listener).All() {
-			if strings.HasSuffix(l.Name(), "_"+name[at+1:]) && !yield(l.Name()) {
+			if strings.HasSuffix(l.Name(), suffix) && !yield(l.Name()) {
 				return
 			}
 		}
-	})
+	}
 }
 
 // listenersOf adds the listeners by which a host is reached.

@@ -24,8 +24,15 @@ const maxWorkloads = 10
 // resource answers a question about one resource, or about one virtual host of a route configuration.
 func (i *inquiry) resource(t resource.Type) {
 	name := i.answer.Name
+	if t == resource.Listener && strings.HasPrefix(name, "/") {
+		name = socketScheme + name // pilotctl proxy-config shows the path alone.
+		i.answer.Name = name
+	}
 	if r, ok := i.State.Get(t, name); ok {
 		i.addFound(r, "")
+		if t == resource.Listener {
+			i.addReceiver(name)
+		}
 		return
 	}
 	if t == resource.Route && i.virtualHost(name) {
@@ -116,6 +123,10 @@ func (i *inquiry) addRejection(h class.ActiveRejection) {
 		by = h.Objects[0]
 		if resource.Type(h.Type) == resource.Route {
 			by = h.Objects[len(h.Objects)-1]
+		}
+		isPatch := func(k api.Key) bool { return k.Kind == api.KindEnvoyFilter }
+		if n := slices.IndexFunc(h.Objects, isPatch); n >= 0 {
+			by = h.Objects[n] // What a patch writes is checked least.
 		}
 	}
 	fix := "change what it is made of: it is sent again as soon as its content differs"

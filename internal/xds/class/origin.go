@@ -48,14 +48,14 @@ func (q *Queries) Trace(g *query.Graph, c proxy.Class, t resource.Type, name, pi
 	return trace, true
 }
 
-// selects reports whether a row is of an object that counts for the proxies that it selects, or for those of a namespace, without being theirs alone.
+// selects reports whether a row is of an object that counts for the proxies that it selects, or for the proxies of its namespace.
 func selects(leaf *query.Reason) bool {
 	k, ok := leaf.Row.(api.Key)
 	return ok && !leaf.Absent && slices.Contains([]string{api.KindEnvoyFilter, api.KindTelemetry, api.KindWasmPlugin, api.KindTrafficExtension}, k.Kind)
 }
 
-// findCells returns the cells that yield a resource, or one virtual host of it, and the layer that shows the resource. There are two if the resource is
-// patched: the first one yields it, and the second one what is patched. There is none if the graph has not computed it.
+// findCells returns the cells that yield a resource, or one virtual host of it, and the layer that shows the resource. There are two for a
+// patched resource: the cell of the patched resource, then the cell of the unpatched one. There is none if the graph has not computed it.
 func (q *Queries) findCells(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (cells []query.ID, from stackLayer) {
 	r := g.Glance()
 	if piece == "" {

@@ -402,8 +402,8 @@ func (s stack) layersOf(r *query.Reader, c proxy.Class) (list resource.Layers) {
 	return list
 }
 
-// findCells returns the cells that yield a resource of a class, and the layer that shows it. Behind the cell of a patched resource comes the cell of what is
-// patched.
+// findCells returns the cells that yield a resource of a class, and the layer that shows it. Behind the cell of a patched resource comes the cell of the
+// unpatched one.
 func (s stack) findCells(r *query.Reader, c proxy.Class, name omap.Name) (cells []query.ID, from stackLayer) {
 	for _, p := range s {
 		id, ok := p.cell(r, c, name)

@@ -12,13 +12,13 @@ import (
 
 const quicSocket = "envoy.transport_sockets.quic"
 
-// quicListenerName is the name of a listener for HTTP/3 at an address.
-func quicListenerName(ip string, port uint32) string { return "udp_" + ListenerName(ip, port) }
+// QUICPrefix begins the name of a listener for HTTP/3. Beside it may be a TCP listener at the same address and port, which has the rest of the name.
+const QUICPrefix = "udp_"
 
 // QUICListener is a listener for HTTP/3 without filter chains. Their transport sockets are of ServerTLS with QUIC, and their connection managers have
 // HTTP3.
 func QUICListener(ip string, port uint32, way Direction) *listenerv3.Listener {
-	l := Listener(quicListenerName(ip, port), ip, port, way, true)
+	l := Listener(QUICPrefix+ListenerName(ip, port), ip, port, way, true)
 	l.Address.GetSocketAddress().Protocol = corev3.SocketAddress_UDP
 	l.UdpListenerConfig = &listenerv3.UdpListenerConfig{QuicOptions: &listenerv3.QuicProtocolOptions{}}
 	return l
