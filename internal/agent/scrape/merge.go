@@ -14,8 +14,8 @@ import (
 // Limits of the answer of one target.
 const (
 	maxLine   = 64 << 10
-	maxBytes  = 64 << 20
-	maxAlone  = 1 << 30 // of Envoy, where it is the only target
+	maxBytes  = 64 << 20 // of an application
+	maxEnvoy  = 1 << 30  // of Envoy, whose 5,000 series of histograms have more than 64 MiB
 	maxNames  = 100_000 // different metrics of all targets
 	maxTyping = 64      // length of a type or a unit
 )
@@ -53,7 +53,6 @@ type report struct {
 }
 
 var (
-	errTooLarge = fmt.Errorf("it has more than %d MiB", maxBytes>>20)
 	errTooMany  = fmt.Errorf("all targets together have more than %d metrics", maxNames)
 	errNoEnd    = errors.New("it ends without # EOF, so it is incomplete")
 	errInvalid  = errors.New("it has lines that are not metrics")
@@ -87,7 +86,7 @@ func (m *merger) read(r io.Reader, openMetrics bool, rep *report) (ended bool) {
 		rep.bytes += int64(len(text))
 		switch {
 		case rep.bytes > m.limit:
-			rep.err = errTooLarge
+			rep.err = fmt.Errorf("it has more than %d MiB", m.limit>>20)
 		case errors.Is(err, bufio.ErrBufferFull):
 			rep.invalid++
 			err = skipLine(in, &rep.bytes, m.limit)

@@ -119,9 +119,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", string(format))
 	m := newMerger(w, openMetrics)
-	if h.Own == nil {
-		m.limit = maxAlone // nothing else would say that the answer is cut off
-	}
 	s.stream(m)
 	cancel()
 	s.close()
@@ -300,6 +297,10 @@ func (s *scrape) stream(m *merger) {
 		src := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		if src.resp != nil {
+			m.limit = maxBytes
+			if src.kind == ofEnvoy {
+				m.limit = maxEnvoy
+			}
 			timer := time.AfterFunc(time.Until(s.end)/time.Duration(left), src.cancel)
 			src.report = m.add(src.resp.Body, isOpenMetrics(src.resp))
 			if !timer.Stop() && src.report.err != nil {

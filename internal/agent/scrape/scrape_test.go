@@ -273,7 +273,8 @@ func TestTooMany(t *testing.T) {
 }
 
 // TestDropped checks that the metric says how many values Envoy did not record, that the log has one line per type until Envoy is started again,
-// and that neither a scrape of a part nor a metric of the application of the same name changes that.
+// and that neither a scrape of a part nor a metric of the application of the same name changes that. A page that is larger than what an application may
+// have is not cut off.
 func TestDropped(t *testing.T) {
 	var log strings.Builder
 	page := ""
@@ -308,6 +309,9 @@ func TestDropped(t *testing.T) {
 		got := rec.Body.String()
 		if !strings.Contains(got, want) || strings.Contains(got, "pilot_agent_metrics_dropped_total") != (want != "") {
 			t.Errorf("Envoy says %.100q:\n%.1000s\n%s", step.page, got, got[max(0, len(got)-1000):])
+		}
+		if large := strings.Count(got, "large{"); large != strings.Count(step.page, "large{") {
+			t.Errorf("%d of %d lines of Envoy arrive", large, strings.Count(step.page, "large{"))
 		}
 		if n := strings.Count(log.String(), "does not record further ones"); n != step.lines {
 			t.Errorf("after %.100q there are %d lines, want %d:\n%s", step.page, n, step.lines, log.String())

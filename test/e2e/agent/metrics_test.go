@@ -123,6 +123,10 @@ spec:
 		return nil
 	})
 	b.says(a, "does not record further ones")
+	_, page, _ := b.page(a.StatusPort, "/stats/prometheus", "")
+	if len(page) < 64<<20 || !strings.Contains(page, `pilot_agent_scrape_target_up{target="envoy"} 1`) {
+		t.Errorf("the page of %d MiB is not whole", len(page)>>20)
+	}
 }
 
 // tag makes a Telemetry add a tag to the number of requests.
