@@ -31,8 +31,7 @@ func (w *world) addPolicies() {
 	}
 }
 
-// policed compares the cost of changes in a mesh with policies and in one without. Both exist at the same time, and the passes take turns,
-// so that neither has the quieter machine.
+// policed compares the cost of changes in a mesh with policies and in one without. Both exist at the same time.
 func policed(b *bench) error {
 	b.release()
 	plain, with := newWorld(b.sizes.small, false), newWorld(b.sizes.small, false)
@@ -49,6 +48,11 @@ func policed(b *bench) error {
 		defer m.fleet.close()
 		meshes = append(meshes, m)
 	}
+	return b.ratios("policies-1k", meshes)
+}
+
+// ratios records how much more changes cost in the second one of two meshes. The passes take turns, so that neither mesh has the quieter machine.
+func (b *bench) ratios(name string, meshes []*mesh) error {
 	for _, c := range []struct {
 		figure string
 		cost   func(m *mesh) (time.Duration, error)
@@ -70,7 +74,7 @@ func policed(b *bench) error {
 					return err
 				}
 			}
-			b.record("policies-1k/"+c.figure+"-ratio", float64(cost[1])/float64(cost[0]))
+			b.record(name+"/"+c.figure+"-ratio", float64(cost[1])/float64(cost[0]))
 		}
 	}
 	return nil

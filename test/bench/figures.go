@@ -104,6 +104,13 @@ func serviceFigures() []figure {
 		atMost(1.1, "policies-1k/virtualservice-ratio", "times", 0),
 		atMost(1.1, "policies-1k/churn-ratio", "times", 0),
 
+		atMost(10, "patches-1k/one-cpu", "CPU-ms", 0),
+		watched("patches-1k/all-cpu", "CPU-ms", 0),
+		atMost(1.5, "patches-1k/all-ratio", "times", 0),
+		atMost(1.1, "patches-1k/endpoint-ratio", "times", 0),
+		atMost(1.1, "patches-1k/virtualservice-ratio", "times", 0),
+		atMost(1.1, "patches-1k/churn-ratio", "times", 0),
+
 		atMost(5, "analyze-10k/wall", "s", 0),
 		watched("analyze-10k/cpu", "CPU-s", 0),
 
