@@ -80,6 +80,7 @@ func experiments() []experiment {
 		{"reconnect-1k", "500 streams come back to a restarted server, 1,000 services", reconnect},
 		{"policies-1k", "changes in a mesh with 200 policies beside one without, 1,000 services, 500 streams each", policed},
 		{"patches-1k", "an EnvoyFilter comes for one workload, and one for all changes; other changes in a mesh with it, metrics, logs and policies beside one without, 1,000 services, 500 streams each", patched},
+		{"metrics-envoy", "the CPU time of two real Envoys per request, with the metrics of the mesh and without", metered},
 		{"analyze-10k", "pilotctl analyze reads a file with 10,000 objects", analyzed},
 		{"certificates", "1,000 agents start at once and get certificates; 500 of them stay", certificates},
 		{"relay-1k", "xDS of 1,000 services through a real pilot-agent, and past it", relayed},

@@ -178,7 +178,12 @@ func (b *bench) busyWithEdits(d *testbed.Discovery, e *testbed.Envoy, port int, 
 
 // mainThread is the processor time of the first thread of a process.
 func mainThread(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(pid), "stat"))
+	return spent(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(pid), "stat"))
+}
+
+// spent is the processor time of a process or a thread, by its file stat. See proc(5).
+func spent(stat string) (time.Duration, error) {
+	text, err := os.ReadFile(stat)
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +191,7 @@ func mainThread(pid int) (time.Duration, error) {
 	fields := strings.Fields(rest)
 	const user, system, hertz = 11, 12, 100
 	if len(fields) <= system {
-		return 0, fmt.Errorf("the times of process %d: %q", pid, text)
+		return 0, fmt.Errorf("the times in %s: %q", stat, text)
 	}
 	var ticks int
 	for _, f := range []string{fields[user], fields[system]} {

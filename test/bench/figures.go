@@ -111,6 +111,9 @@ func serviceFigures() []figure {
 		atMost(1.1, "patches-1k/virtualservice-ratio", "times", 0),
 		atMost(1.1, "patches-1k/churn-ratio", "times", 0),
 
+		atMost(1.35, "metrics-envoy/client-ratio", "times", 0),
+		atMost(1.35, "metrics-envoy/server-ratio", "times", 0),
+
 		atMost(5, "analyze-10k/wall", "s", 0),
 		watched("analyze-10k/cpu", "CPU-s", 0),
 
