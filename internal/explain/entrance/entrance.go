@@ -349,5 +349,5 @@ func (i *inquiry) missing() (list []string) {
 
 func (m Mesh) ref(k api.Key) why.Ref {
 	at, _ := m.Tables.Positions.Peek(k)
-	return why.Ref{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name, File: at.File, Line: at.Line}
+	return why.RefTo(k, at)
 }

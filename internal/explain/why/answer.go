@@ -89,12 +89,21 @@ type Ref struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	File      string `json:"file,omitempty"`
-	Line      int    `json:"line,omitempty"`
+	// Cluster is the cluster of an object of a service registry, such as a Service; empty for configuration.
+	Cluster string `json:"cluster,omitempty"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+}
+
+// RefTo names an object that was read from a place.
+func RefTo(k api.Key, at api.Position) Ref {
+	return Ref{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name, Cluster: k.Cluster, File: at.File, Line: at.Line}
 }
 
 // Key is the object's key.
-func (r Ref) Key() api.Key { return api.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name} }
+func (r Ref) Key() api.Key {
+	return api.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Cluster: r.Cluster}
+}
 
 // Position is the file and line in the notation of compilers; empty if unknown.
 func (r Ref) Position() string { return api.Position{File: r.File, Line: r.Line}.String() }

@@ -104,7 +104,7 @@ func (i *inquiry) name() string { return i.proxy.Name + "." + i.proxy.Namespace 
 // Ref returns an object with its position.
 func (m Mesh) Ref(k api.Key) Ref {
 	at, _ := m.Tables.Positions.Peek(k)
-	return Ref{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name, File: at.File, Line: at.Line}
+	return RefTo(k, at)
 }
 
 // addReason adds a reason. k is the object that causes it, or zero.
@@ -157,7 +157,7 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 // roleOf is the role of a row of a table. It is empty for rows that are only indexes.
 func roleOf(table string) string {
 	switch table {
-	case "services", "kubeServices":
+	case "services":
 		return "service"
 	case "endpoints", "slices":
 		return "endpoints"

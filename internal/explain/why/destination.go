@@ -32,6 +32,8 @@ type Destination struct {
 	// Cluster is empty if the proxy responds itself; Response says how.
 	Cluster  string `json:"cluster,omitempty"`
 	Response string `json:"response,omitempty"`
+	// Fails says why requests fail before any endpoint is chosen; empty if they do not.
+	Fails string `json:"fails,omitempty"`
 	// Healthy is how many of the endpoints are healthy, and Unconnected are addresses of some without a connected proxy, Missing the
 	// number of all of these.
 	Endpoints   int      `json:"endpoints"`
@@ -136,6 +138,10 @@ func (i *inquiry) destination(requests, cluster string, percent float64) Destina
 	if !ok {
 		return d
 	}
+	if _, has := i.State.Get(resource.Cluster, cluster); !has && !i.class.HostsOnDemand {
+		d.Fails = "the proxy has no such cluster: they fail with status 503"
+		return d
+	}
 	s := i.hostFor(name.host)
 	if s.service == nil {
 		return d
@@ -227,6 +233,9 @@ func (p *Port) judgeDestinations() {
 func (d Destination) text() string {
 	if d.Response != "" {
 		return fmt.Sprintf("%s: the proxy responds with %s", d.Requests, d.Response)
+	}
+	if d.Fails != "" {
+		return fmt.Sprintf("%s: %g %% to %s (%s)", d.Requests, d.Percent, d.Cluster, d.Fails)
 	}
 	parts := []string{fmt.Sprintf("%d of %d endpoints healthy", d.Healthy, d.Endpoints)}
 	if d.Transport != "" {

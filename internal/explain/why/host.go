@@ -273,7 +273,7 @@ func (i *inquiry) whyNoHost(s hostSeen) {
 	if i.addUnexported(s.host) {
 		return
 	}
-	i.addReason(api.Key{}, "", "no ServiceEntry in force declares %s", s.host)
+	i.addReason(api.Key{}, "", "no Service and no ServiceEntry in force declares %s", s.host)
 	if i.addCoveringPattern(s.host) {
 		return
 	}
@@ -320,9 +320,7 @@ func (i *inquiry) addRefusedDocuments(kind string) {
 			continue
 		}
 		named[p.Object] = true
-		r := Reason{Text: "a document was refused, and may declare it: " + p.Reason, Object: &Ref{
-			Kind: p.Object.Kind, Namespace: p.Object.Namespace, Name: p.Object.Name, File: p.Position.File, Line: p.Position.Line,
-		}}
+		r := Reason{Text: "a document was refused, and may declare it: " + p.Reason, Object: new(RefTo(p.Object, p.Position))}
 		i.answer.Reasons = append(i.answer.Reasons, r)
 		i.answer.statedReasons = append(i.answer.statedReasons, p.Reason)
 	}

@@ -105,7 +105,7 @@ func (i *inquiry) addRefusedPolicies() {
 		seen++
 		i.answer.Reasons = append(i.answer.Reasons, Reason{
 			Text: "this document was refused, so it does not count: " + p.Reason, Fix: "correct the document",
-			Object: &Ref{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name, File: p.Position.File, Line: p.Position.Line},
+			Object: new(RefTo(k, p.Position)),
 		})
 		i.answer.statedReasons = append(i.answer.statedReasons, p.Reason)
 	}

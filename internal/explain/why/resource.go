@@ -119,15 +119,8 @@ func (i *inquiry) addRejection(h class.ActiveRejection) {
 		what = "virtual host " + h.VirtualHost() + " of " + what
 	}
 	by := h.Object
-	if by == (api.Key{}) && len(h.Objects) > 0 { // objects are sorted by kind: a cluster is blamed on its policy, a virtual host on its routes
-		by = h.Objects[0]
-		if resource.Type(h.Type) == resource.Route {
-			by = h.Objects[len(h.Objects)-1]
-		}
-		isPatch := func(k api.Key) bool { return k.Kind == api.KindEnvoyFilter }
-		if n := slices.IndexFunc(h.Objects, isPatch); n >= 0 {
-			by = h.Objects[n] // What a patch writes is checked least.
-		}
+	if by == (api.Key{}) && len(h.Objects) > 0 {
+		by = blamed(resource.Type(h.Type), h.Objects)
 	}
 	fix := "change what it is made of: it is sent again as soon as its content differs"
 	if h.Field != "" {
@@ -135,6 +128,23 @@ func (i *inquiry) addRejection(h class.ActiveRejection) {
 	}
 	i.answer.statedReasons = append(i.answer.statedReasons, h.Cause())
 	i.addReason(by, fix, "%s: the proxy rejected %s at %s and keeps what it had", h.Cause(), what, h.At.UTC().Format("15:04:05 MST on 2 January"))
+}
+
+// blamed is the most likely cause of a rejection among the objects behind a resource, which are sorted by kind. What a patch writes is checked least. Else
+// a cluster is blamed on its policy, a virtual host on its routes, and a listener on none of these: it has little of a policy.
+func blamed(t resource.Type, objects []api.Key) api.Key {
+	if n := slices.IndexFunc(objects, func(k api.Key) bool { return k.Kind == api.KindEnvoyFilter }); n >= 0 {
+		return objects[n]
+	}
+	switch t {
+	case resource.Route:
+		return objects[len(objects)-1]
+	case resource.Listener:
+		if n := slices.IndexFunc(objects, func(k api.Key) bool { return k.Kind != api.KindDestinationRule }); n >= 0 {
+			return objects[n]
+		}
+	}
+	return objects[0]
 }
 
 // addWorkload adds the objects that say what the proxy's workload serves.

@@ -90,7 +90,7 @@ func TestHostsOnDemandAreExplained(t *testing.T) {
 	b.explains(0, "not asked for yet: the sidecar gets hosts on demand", "explain", "app", "host", "web")
 	b.explains(0, "not asked for yet", "explain", "app", "cluster", fmt.Sprintf("outbound|%d||%s", b.port, webHost))
 	b.explains(0, "not asked for yet", "explain", "app", "route", fmt.Sprintf("%s:%d", webHost, b.port))
-	b.explains(1, "no ServiceEntry in force declares", "explain", "app", "host", "nowhere")
+	b.explains(1, "no Service and no ServiceEntry in force declares", "explain", "app", "host", "nowhere")
 	b.waits("vs/web", 0, not)
 	b.waits("vs/other", 0, not)
 
