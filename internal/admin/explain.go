@@ -53,6 +53,7 @@ func (p *Pages) explain(r *http.Request) (any, error) {
 		return Names{Kind: ask.Kind, Names: why.SortedNames(got.names, q.Get("prefix"))}, nil
 	}
 	got.answer.Complete()
+	got.answer.Place(p.Board.fields)
 	return got.answer, nil
 }
 

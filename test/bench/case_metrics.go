@@ -161,7 +161,7 @@ func (e pair) awaitMetrics(ctx context.Context, on bool) error {
 			case statusErr != nil:
 				err = statusErr
 			case strings.Contains(text, "\nistio_requests_total{") != on:
-				err = fmt.Errorf("the metrics of the mesh are there: %t", !on)
+				err = fmt.Errorf("the Envoy has metrics of the mesh: %t", !on)
 			}
 		}
 		if err == nil {

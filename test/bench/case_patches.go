@@ -16,7 +16,7 @@ import (
 // rootNamespace has the objects that count for the whole mesh.
 const rootNamespace = "istio-system"
 
-// headerFilter is an EnvoyFilter that adds a filter to all inbound connection managers, or to those of the workloads with an app. With each generation its
+// headerFilter is an EnvoyFilter that adds a filter to all inbound connection managers, or to the inbound connection managers of workloads with an app. With each generation its
 // content is different.
 func headerFilter(namespace, name, app string, generation int) *api.Object {
 	value, err := structpb.NewStruct(map[string]any{

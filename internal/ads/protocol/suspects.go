@@ -39,7 +39,7 @@ func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) susp
 		switch {
 		case of.typ != resource.VirtualHost || old == nil:
 		case forced:
-			old = nil // The response has all virtual hosts, because the client may have none of those that the state had.
+			old = nil // The response has all virtual hosts, because the client may have none of the state.
 		default:
 			old = r.WithPieces(old.Pieces()) // The response says nothing about the header.
 		}

@@ -183,6 +183,51 @@ const (
 	maxProblems = 20
 )
 
+// Place sets the lines of the objects that the answer names to their lines in the present files: an object that moves in its file is not read again. fields
+// sets the positions of Problems; nil if no files are read. It may be called once, on any goroutine.
+func (a *Answer) Place(fields func([]api.Problem)) {
+	if fields == nil {
+		return
+	}
+	refs := a.refs()
+	at := make([]api.Problem, len(refs))
+	for n, r := range refs {
+		at[n] = api.Problem{Object: r.Key(), Position: api.Position{File: r.File, Line: r.Line}}
+	}
+	fields(at)
+	for n, r := range refs {
+		r.Line = at[n].Position.Line
+	}
+}
+
+// refs are the objects of the answer that have a position.
+func (a *Answer) refs() (list []*Ref) {
+	add := func(r *Ref) {
+		if r != nil && r.Line > 0 {
+			list = append(list, r)
+		}
+	}
+	add(a.Proxy.Sidecar)
+	for n := range a.Sources {
+		add(&a.Sources[n].Object)
+	}
+	for n := range a.Policies {
+		add(&a.Policies[n].Object)
+	}
+	for n := range a.Problems {
+		add(&a.Problems[n].Object)
+	}
+	for n := range a.Reasons {
+		add(a.Reasons[n].Object)
+	}
+	for _, p := range a.Ports {
+		for n := range p.Reasons {
+			add(p.Reasons[n].Object)
+		}
+	}
+	return list
+}
+
 // Complete adds what requires looking through lists. It may be called once, on any goroutine.
 func (a *Answer) Complete() {
 	for n := range a.Ports {
