@@ -32,6 +32,8 @@ type selection struct {
 	// targeted is true if the policy is for gateways and waypoints, and for no sidecar. gateways are the targets that are gateways.
 	targeted bool
 	gateways []*typev1beta1.PolicyTargetReference
+	// idle is true if the policy would restrict nothing if it were not refused: it has no rules, and restricts only what they match.
+	idle bool
 	// tokens are the rules of a RequestAuthentication.
 	tokens []*security.JWTRule
 }
@@ -40,7 +42,8 @@ type selection struct {
 func selectionOf(spec proto.Message) selection {
 	switch s := spec.(type) {
 	case *security.AuthorizationPolicy:
-		return targetsOf(selection{labels: s.GetSelector().GetMatchLabels()}, s.Selector != nil, s.TargetRef, s.TargetRefs)
+		idle := len(s.Rules) == 0 && s.Action != security.AuthorizationPolicy_ALLOW
+		return targetsOf(selection{labels: s.GetSelector().GetMatchLabels(), idle: idle}, s.Selector != nil, s.TargetRef, s.TargetRefs)
 	case *security.RequestAuthentication:
 		return targetsOf(selection{labels: s.GetSelector().GetMatchLabels(), tokens: s.JwtRules}, s.Selector != nil, s.TargetRef, s.TargetRefs)
 	case *security.PeerAuthentication:
@@ -138,7 +141,7 @@ func countOf(v *document.Value, key string) (n int) {
 
 // denying returns the substitute for the policy of an envelope; nil if it needs none.
 func denying(e *envelope, at Position, s selection) *Object {
-	if !e.identified || !e.key.GuardsAccess() || s.targeted && len(s.gateways) == 0 {
+	if !e.identified || !e.key.GuardsAccess() || s.idle || s.targeted && len(s.gateways) == 0 {
 		return nil
 	}
 	o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Substitute: true, Position: at}

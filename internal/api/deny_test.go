@@ -108,7 +108,11 @@ func stand(d api.Document) string {
 // TestSubstitute states the substitute of each refused policy. It never selects fewer workloads than the policy could.
 func TestSubstitute(t *testing.T) {
 	for _, c := range []struct{ name, kind, spec, want string }{
-		{"refused by its rule", api.KindAuthorizationPolicy, "selector: {matchLabels: {app: a, tier: b}}\n  action: DENY", "DENY with 1 rules for bank app=a tier=b"},
+		{"refused by its rule", api.KindAuthorizationPolicy, "selector: {matchLabels: {app: a, tier: b}}\n  action: DENY\n  rules: [{from: [{}]}]", "DENY with 1 rules for bank app=a tier=b"},
+		{"a DENY without rules", api.KindAuthorizationPolicy, "action: DENY", "nothing"},
+		{"a CUSTOM without rules", api.KindAuthorizationPolicy, "action: CUSTOM\n  rules: []", "nothing"},
+		{"a DENY with misspelt rules", api.KindAuthorizationPolicy, "action: DENY\n  rule: [{}]", "DENY with 1 rules for bank"},
+		{"an ALLOW without rules, and without a label", api.KindAuthorizationPolicy, "selector: {matchLabels: {'*': a}}", "DENY with 1 rules for bank"},
 		{"a good one", api.KindAuthorizationPolicy, "action: DENY\n  rules: [{}]", "nothing"},
 		{"an ALLOW", api.KindAuthorizationPolicy, "selector: {matchLabels: {app: a}}\n  rules: [{x: 1}]", "DENY with 1 rules for bank app=a"},
 		{"no selector", api.KindAuthorizationPolicy, "rules: [{x: 1}]", "DENY with 1 rules for bank"},
@@ -120,7 +124,7 @@ func TestSubstitute(t *testing.T) {
 		{"two selectors", api.KindAuthorizationPolicy, "selector: {matchLabels: {app: a}}\n  selector: {matchLabels: {app: b}}", "DENY with 1 rules for bank"},
 		{"labels that are a text", api.KindAuthorizationPolicy, "selector: {matchLabels: app}", "DENY with 1 rules for bank"},
 		{"for a gateway", api.KindAuthorizationPolicy, "targetRefs: [{kind: Gateway, group: x, name: g}]\n  rules: [{x: 1}]", "DENY with 1 rules for bank Gateway g"},
-		{"for several targets", api.KindAuthorizationPolicy, "targetRefs: [{kind: Service, name: s}, {kind: Gateway, name: 5}, {kind: Gateway, group: gateway.networking.k8s.io, name: h}]\n  action: DENY", "DENY with 1 rules for bank Gateway h"},
+		{"for several targets", api.KindAuthorizationPolicy, "targetRefs: [{kind: Service, name: s}, {kind: Gateway, name: 5}, {kind: Gateway, group: gateway.networking.k8s.io, name: h}]\n  action: DENY\n  rules: [{}]", "DENY with 1 rules for bank Gateway h"},
 		{"for a target", api.KindRequestAuthentication, "targetRef: {kind: Gateway, group: gateway.networking.k8s.io, name: g}\n  jwtRules: [{issuer: i, jwks: '{}'}]", "tokens of [,i] for bank Gateway g"},
 		{"for a service", api.KindAuthorizationPolicy, "targetRefs: [{kind: Service, name: s}]\n  rules: [{x: 1}]", "nothing"},
 		{"for no target", api.KindAuthorizationPolicy, "targetRefs: []\n  rules: [{x: 1}]", "DENY with 1 rules for bank"},
@@ -147,7 +151,7 @@ func TestSubstitute(t *testing.T) {
 			t.Errorf("%s: the substitute is not valid: %v", c.name, api.Validate(o))
 		}
 	}
-	dry := read(t, strings.Replace(fmt.Sprintf(policyHead, api.KindAuthorizationPolicy), "namespace: bank", "namespace: bank, annotations: {istio.io/dry-run: 'true'}", 1)+"  action: DENY\n")
+	dry := read(t, strings.Replace(fmt.Sprintf(policyHead, api.KindAuthorizationPolicy), "namespace: bank", "namespace: bank, annotations: {istio.io/dry-run: 'true'}", 1)+"  action: DENY\n  rules: [{from: [{}]}]\n")
 	if got := stand(dry); got != "in a dry run DENY with 1 rules for bank" {
 		t.Error(got)
 	}
@@ -156,7 +160,7 @@ func TestSubstitute(t *testing.T) {
 // TestSubstituteIsNoOrdinaryObject: a substitute differs from the same object of a user, and moves with its document.
 func TestSubstituteIsNoOrdinaryObject(t *testing.T) {
 	head := fmt.Sprintf(policyHead, api.KindAuthorizationPolicy)
-	refused, good := read(t, head+"  action: DENY\n"), read(t, head+"  action: DENY\n  rules: [{}]\n")
+	refused, good := read(t, head+"  action: DENY\n  rules: [{from: [{}]}]\n"), read(t, head+"  action: DENY\n  rules: [{}]\n")
 	if refused.Denying.Hash == good.Object.Hash {
 		t.Error("the same hash")
 	}

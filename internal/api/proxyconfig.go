@@ -14,8 +14,8 @@ import (
 )
 
 // OverlayProxy lays the text of an annotation proxy.istio.io/config over a ProxyConfig: each field that the text contains replaces that
-// field of base, and each entry of proxyMetadata the entry with its name. If one of the Problems is an Error, the result is nil. Unknown
-// fields are Warnings: a pod may have been written for another version.
+// field of base, each entry of a map, such as proxyMetadata, the entry with its name, and each header of proxyHeaders the settings of that header.
+// If one of the Problems is an Error, the result is nil. Unknown fields are Warnings: a pod may have been written for another version.
 func OverlayProxy(base *meshconfig.ProxyConfig, text string) (merged *meshconfig.ProxyConfig, found []Problem) {
 	var r document.Report
 	defer contain(func(reason string) { merged, found = nil, aboutMesh("", reason) })
@@ -66,10 +66,16 @@ func overlayProxy(r *document.Report, base *meshconfig.ProxyConfig, text string)
 func layProxy(into, layer *meshconfig.ProxyConfig, v *document.Value) {
 	to, from := into.ProtoReflect(), layer.ProtoReflect()
 	fields := to.Descriptor().Fields()
+	headers := fields.ByName("proxy_headers")
 	for _, m := range v.Members {
 		d := cmp.Or(fields.ByJSONName(m.Key), fields.ByTextName(m.Key))
 		switch {
 		case d == nil: // unknown: there is a warning already
+		case d == headers && to.Has(d): // each header is a setting of its own
+			from.Get(d).Message().Range(func(header protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+				to.Mutable(d).Message().Set(header, value)
+				return true
+			})
 		case !from.Has(d):
 			to.Clear(d)
 		case d.IsMap():
