@@ -32,7 +32,7 @@ type selection struct {
 	// targeted is true if the policy is for gateways and waypoints, and for no sidecar. gateways are the targets that are gateways.
 	targeted bool
 	gateways []*typev1beta1.PolicyTargetReference
-	// idle is true if the policy would restrict nothing if it were not refused: it has no rules, and restricts only what they match.
+	// idle is true if the policy would restrict nothing even if it were accepted: it has no rules, and its action is not ALLOW.
 	idle bool
 	// tokens are the rules of a RequestAuthentication.
 	tokens []*security.JWTRule
