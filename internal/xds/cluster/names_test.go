@@ -27,7 +27,9 @@ spec:
 func TestTLSOfApplication(t *testing.T) {
 	w := meshtest.New(t)
 	w.Load(originated)
-	at := func(kind, name string) api.Key { return api.Key{Kind: kind, Namespace: "shop", Name: name, Cluster: "west"} }
+	at := func(kind, name string) api.Key {
+		return api.Key{Kind: kind, Namespace: "shop", Name: name, Cluster: "west"}
+	}
 	w.Observe(map[api.Key]kube.Value{
 		at(kube.KindService, "a"): &kube.Service{
 			Created: 1, Type: kube.ClusterIP, Addresses: []string{"10.96.0.1"}, Selector: mesh.LabelsOf(map[string]string{"app": "a"}),
