@@ -49,7 +49,12 @@ func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) 
 func matchKey(m *networking.HTTPMatchRequest) string {
 	anonymous := proto.Clone(m).(*networking.HTTPMatchRequest)
 	anonymous.Name = ""
-	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(anonymous)
+	return wireForm(anonymous)
+}
+
+// wireForm is the same text for equal messages.
+func wireForm(m proto.Message) string {
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		return ""
 	}
@@ -93,8 +98,28 @@ func coversRest(wide, narrow *networking.HTTPMatchRequest) bool {
 		(wide.SourceNamespace == "" || wide.SourceNamespace == narrow.SourceNamespace)
 }
 
-// unreachableTCP warns of routes behind one without a match.
+// repeats warns of matches of connections that an earlier route, or the same one, has already. kind is the name of the list of routes, and matches are the matches of each.
+func repeats[M proto.Message](c *checker, p *document.Path, kind string, routes int, matches func(int) []M) {
+	seen := map[string]int{}
+	for i := range routes {
+		for j, m := range matches(i) {
+			if first, dup := seen[wireForm(m)]; dup {
+				c.warn(p.At(i).Field("match").At(j), "never applies: %s[%d] has the same match", kind, first)
+			} else {
+				seen[wireForm(m)] = i
+			}
+		}
+	}
+}
+
+// unreachableTLS warns of matches that an earlier route has.
+func (c *checker) unreachableTLS(p *document.Path, routes []*networking.TLSRoute) {
+	repeats(c, p, "tls", len(routes), func(i int) []*networking.TLSMatchAttributes { return routes[i].GetMatch() })
+}
+
+// unreachableTCP warns of routes behind one without a match, and of matches that an earlier route has.
 func (c *checker) unreachableTCP(p *document.Path, routes []*networking.TCPRoute) {
+	repeats(c, p, "tcp", len(routes), func(i int) []*networking.L4MatchAttributes { return routes[i].GetMatch() })
 	for i, r := range routes {
 		if r != nil && len(r.Match) == 0 && i < len(routes)-1 {
 			c.warn(p.At(i+1), "never applies: tcp[%d] has no match and takes every connection; move it to the end", i)

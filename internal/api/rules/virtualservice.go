@@ -58,6 +58,7 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 		c.tcpRoute(p.Field("tcp").At(i), route)
 	}
 	c.unreachable(p.Field("http"), vs.Http)
+	c.unreachableTLS(p.Field("tls"), vs.Tls)
 	c.unreachableTCP(p.Field("tcp"), vs.Tcp)
 }
 

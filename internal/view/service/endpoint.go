@@ -206,6 +206,19 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 	return withoutDraining(withoutRepeats(out, s), s)
 }
 
+// ItselfAt returns the port at which the host of a service is an endpoint itself: some declaration has the port, and neither lists endpoints nor selects
+// any. ok is false if there is none.
+func (q *Queries) ItselfAt(r *query.Reader, s *Service, port uint32) (number uint32, ok bool) {
+	for _, declaration := range s.Declarations {
+		p, has := s.PortOf(declaration, port)
+		if e, known := q.tables.Endpoints.Get(r, declaration.Object); !has || declaration.Joined || known && len(e.Inline)+len(e.Selector) > 0 {
+			continue
+		}
+		return p.Target(), true
+	}
+	return 0, false
+}
+
 // withoutDraining removes endpoints that only take requests of existing sessions if the service has no sessions. It changes the list.
 func withoutDraining(list []mesh.PortEndpoint, s *Service) []mesh.PortEndpoint {
 	if s.Session != (mesh.Session{}) {

@@ -125,30 +125,38 @@ func (q *Queries) clusters(r *query.Reader, at layer.HostForClient) []*clusterv3
 	return q.ofPorts(r, at, s, translation.build)
 }
 
-// ofPorts returns a cluster for each port of a service, and for each subset of a port; build makes one.
+// ofPorts returns a cluster for each port of a service, and for each subset of a port; build makes one, or returns nil.
 func (q *Queries) ofPorts(r *query.Reader, at layer.HostForClient, s *service.Service, build func(t translation, p mesh.Port, subset *networking.Subset) *clusterv3.Cluster) []*clusterv3.Cluster {
 	t := translation{q, r, s, q.traffic.PolicyFor(r, at.HostView, at.Rules), at.Client}
 	var out []*clusterv3.Cluster
+	add := func(p mesh.Port, subset *networking.Subset) {
+		if c := build(t, p, subset); c != nil {
+			out = append(out, c)
+		}
+	}
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		out = append(out, build(t, p, nil))
+		add(p, nil)
 		if t.policy == nil {
 			continue
 		}
 		for _, subset := range t.policy.Subsets {
-			out = append(out, build(t, p, subset))
+			add(p, subset)
 		}
 	}
 	return out
 }
 
-// build returns the cluster of a port, or of a subset of it if subset is not nil.
+// build returns the cluster of a port, or of a subset of it if subset is not nil. It is nil if Envoy has no name to resolve.
 func (t translation) build(p mesh.Port, subset *networking.Subset) *clusterv3.Cluster {
 	name := envoy.OutboundCluster(p.Number, subset.GetName(), t.s.Host)
 	settings := t.traffic.Settings(t.r, t.policy, subset, p.Number)
 	c := t.discoveryCluster(p, name, settings, subset)
+	if c == nil {
+		return nil
+	}
 	c.AltStatName = t.outboundStat(name, p, subset.GetName())
 	t.setLoadBalancing(c, settings)
 	t.setLimits(c, settings)
@@ -177,7 +185,7 @@ func (q *Queries) nameService(r *query.Reader, m *corev3.Metadata, host, namespa
 	envoy.SetService(m, host, name, namespace)
 }
 
-// discoveryCluster returns the cluster with what depends on how its endpoints are found.
+// discoveryCluster returns the cluster with what depends on how its endpoints are found. It is nil if Envoy has no name to resolve.
 func (t translation) discoveryCluster(p mesh.Port, name string, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
 	timeout := t.tables.ConnectTimeout(t.r)
 	switch {
@@ -206,10 +214,14 @@ func resolves(s *service.Service) bool {
 	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin
 }
 
+// dnsCluster returns a cluster whose endpoints Envoy resolves; nil if there are none.
 func (t translation) dnsCluster(p mesh.Port, name string, timeout time.Duration, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
 	one := t.s.Resolution == mesh.DNSRoundRobin
 	list := t.dnsEndpoints(p, subset)
-	if one && len(list) > 1 {
+	if len(list) == 0 {
+		return nil
+	}
+	if one {
 		list = list[:1] // this type of cluster takes one name
 	}
 	var preference *traffic.Preference
@@ -220,18 +232,18 @@ func (t translation) dnsCluster(p mesh.Port, name string, timeout time.Duration,
 	return envoy.DNSCluster(name, timeout, envoy.DNSOptions{Refresh: t.tables.DNSRefresh(t.r), One: one, Families: t.families()}, envoy.Assignment(name, groups, t.s.External, envoy.Peers{On: t.scope.Measured(t.r), Namespace: t.s.Namespace}))
 }
 
-// dnsEndpoints are the endpoints of a service that Envoy resolves. If the service has none, the host itself is one. An endpoint without an address,
-// which another ServiceEntry for the host may have, is reached through a gateway of its network, and Envoy has nothing to resolve.
+// dnsEndpoints are the endpoints of a service that Envoy resolves. An endpoint without an address, which another ServiceEntry for the host may have, is
+// reached through a gateway of its network, and Envoy has nothing to resolve. The host itself is an endpoint, without labels, if some declaration says of
+// no other.
 func (t translation) dnsEndpoints(p mesh.Port, subset *networking.Subset) []mesh.PortEndpoint {
-	list := t.services.Endpoints(t.r, t.s, p.Number)
 	var out []mesh.PortEndpoint
-	for _, e := range list {
+	for _, e := range t.services.Endpoints(t.r, t.s, p.Number) {
 		if e.Health == mesh.Healthy && e.Address != "" && e.Has(subset.GetLabels()) {
 			out = append(out, e)
 		}
 	}
-	if len(list) == 0 && !mesh.IsWildcard(t.s.Host) {
-		out = append(out, mesh.PortEndpoint{Endpoint: &mesh.Endpoint{Address: t.s.Host}, Port: p.Target()})
+	if port, ok := t.services.ItselfAt(t.r, t.s, p.Number); ok && !mesh.IsWildcard(t.s.Host) && len(subset.GetLabels()) == 0 {
+		out = append(out, mesh.PortEndpoint{Endpoint: &mesh.Endpoint{Address: t.s.Host}, Port: port})
 	}
 	return out
 }

@@ -25,7 +25,9 @@ func (t translation) passing(p mesh.Port, subset *networking.Subset) *clusterv3.
 	settings := t.traffic.Settings(t.r, t.policy, subset, p.Number)
 	c := envoy.EDSCluster(name, t.tables.ConnectTimeout(t.r))
 	if resolves(t.s) {
-		c = t.dnsCluster(p, name, t.tables.ConnectTimeout(t.r), settings, subset)
+		if c = t.dnsCluster(p, name, t.tables.ConnectTimeout(t.r), settings, subset); c == nil {
+			return nil
+		}
 	}
 	c.AltStatName = t.outboundStat(name, p, subset.GetName())
 	t.setLoadBalancing(c, settings)

@@ -37,7 +37,7 @@ func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 		if t.policy != nil && (t.policy.Selected || t.client.Gateway) {
 			t.useCredential(&m, tls)
 		}
-		if len(m.SubjectAltNames) == 0 {
+		if len(m.SubjectAltNames) == 0 && !t.s.OfCluster() { // certificates of applications do not name the service accounts of pods
 			m.SubjectAltNames = t.services.SubjectAltNames(t.r, t.s)
 		}
 		envoy.UseTLS(c, m)

@@ -64,7 +64,7 @@ func requestMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 
 // matchesAll reports whether a match matches every request.
 func matchesAll(m *routev3.RouteMatch) bool {
-	return m.GetPrefix() == "/" && len(m.Headers) == 0 && len(m.QueryParameters) == 0 && len(m.DynamicMetadata) == 0
+	return (m.GetPrefix() == "/" || m.GetSafeRegex().GetRegex() == ".*") && len(m.Headers) == 0 && len(m.QueryParameters) == 0 && len(m.DynamicMetadata) == 0
 }
 
 func headerMatcher(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
