@@ -91,17 +91,20 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 	}
 	cur.open.names = nameset.Union(nameset.Union(asked.names, cur.open.names), cur.open.uncertain)
 	cur.open.all = cur.open.all || asked.all
+	var absent names
 	for i := range f.rejected {
 		p := &f.rejected[i]
 		name := omap.Name(p.Name)
 		if r, ok := cur.removals.Get(name); ok && p.Piece == "" && r.ContentHash() == p.Rejected {
 			cur.dropRemoval(name) // The client rejected it, so it does not have it.
 		}
-		// A requested name is answered with the content that is held instead, and not at all if there is none.
-		if p.Piece == "" && p.Held == nil && !cur.open.uncertain.Has(name) {
-			cur.open.names = nameset.Without(cur.open.names, name)
+		// A requested name is answered with the content that is held instead, and not at all if there is none. The former state may have other content
+		// under the name, which the client never had.
+		if p.Piece == "" && p.Held == nil && !cur.open.uncertain.Has(name) && cur.open.names.Has(name) {
+			cur.open.names, absent = nameset.Without(cur.open.names, name), nameset.With(absent, name)
 		}
 	}
+	cur.sent.state = c.without(t, cur.sent.state, absent)
 	if !delaysRemovals(t) {
 		c.postponeRemovals()
 	}
@@ -116,10 +119,7 @@ func (c *Core) forgetAssignments(clusters names) {
 		return
 	}
 	forget := func(p *position) {
-		if p.clusters != nil {
-			k := hiddenKey{p.clusters, clusters.Hash()}
-			p.clusters = c.shared.hidden.Get(k, func() *resource.State { return hideClusters(p.clusters, clusters) })
-		}
+		p.clusters = c.without(resource.Cluster, p.clusters, clusters)
 	}
 	endpoints := &c.cursors[resource.Endpoint]
 	forget(&endpoints.position)
@@ -130,20 +130,28 @@ func (c *Core) forgetAssignments(clusters names) {
 	}
 }
 
-// hiddenKey is everything that hideClusters depends on.
+// hiddenKey is everything that hide depends on.
 type hiddenKey struct {
-	state    *resource.State
-	clusters omap.Hash
+	state *resource.State
+	typ   resource.Type
+	names omap.Hash
 }
 
-// hideClusters returns the state without some clusters.
-func hideClusters(s *resource.State, clusters names) *resource.State {
-	var hide []omap.Change[omap.Name, *resource.Resource]
-	for n := range clusters.All() {
-		hide = append(hide, omap.Put(n, resource.Hide(string(n))))
+// without returns a state, which may be nil, without some resources of a type.
+func (c *Core) without(t resource.Type, s *resource.State, hidden names) *resource.State {
+	if s == nil || hidden.Len() == 0 {
+		return s
+	}
+	return c.shared.hidden.Get(hiddenKey{s, t, hidden.Hash()}, func() *resource.State { return hide(t, s, hidden) })
+}
+
+func hide(t resource.Type, s *resource.State, hidden names) *resource.State {
+	var over []omap.Change[omap.Name, *resource.Resource]
+	for n := range hidden.All() {
+		over = append(over, omap.Put(n, resource.Hide(string(n))))
 	}
 	out := *s
-	out.Types[resource.Cluster] = s.Layers(resource.Cluster).On(omap.With(resources{}, hide...))
+	out.Types[t] = s.Layers(t).On(omap.With(resources{}, over...))
 	return &out
 }
 
