@@ -206,8 +206,9 @@ func (m *move) requestedAgain(removals resources, removed *[]string) (put []*res
 	for n := range m.forced.All() {
 		y.step()
 		switch r, ok := m.to.Get(m.typ, string(n)); {
-		case ok:
+		case ok && hasContent(r): // Of a resource that the client keeps, perhaps only the name is known.
 			put = append(put, r)
+		case ok:
 		case removals.Has(n): // Its removal is delayed, so routes may still refer to it.
 			if r, _ := removals.Get(n); hasContent(r) {
 				put = append(put, r)
@@ -267,7 +268,9 @@ func (m *move) emptyAssignments() (put []*resource.Resource) {
 func (m *move) list(removals resources) []*resource.Resource {
 	var list []*resource.Resource
 	for r := range m.visible() {
-		list = append(list, r)
+		if hasContent(r) {
+			list = append(list, r)
+		}
 	}
 	var delayed []*resource.Resource
 	for _, r := range removals.All() {

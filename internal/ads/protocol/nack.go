@@ -118,19 +118,17 @@ func (c *Core) forgetAssignments(clusters names) {
 	if c.variant == Delta || clusters.Len() == 0 {
 		return
 	}
-	forget := func(p *position) {
-		p.clusters = c.without(resource.Cluster, p.clusters, clusters)
-	}
 	endpoints := &c.cursors[resource.Endpoint]
-	forget(&endpoints.position)
+	endpoints.clusters = c.without(resource.Cluster, endpoints.clusters, clusters)
 	if endpoints.flight != nil {
 		for i := range endpoints.flight.stages {
-			forget(&endpoints.flight.stages[i].before)
+			before := &endpoints.flight.stages[i].before
+			before.clusters = c.without(resource.Cluster, before.clusters, clusters)
 		}
 	}
 }
 
-// hiddenKey is everything that hide depends on.
+// hiddenKey is everything that the result of without depends on.
 type hiddenKey struct {
 	state *resource.State
 	typ   resource.Type
@@ -142,17 +140,15 @@ func (c *Core) without(t resource.Type, s *resource.State, hidden names) *resour
 	if s == nil || hidden.Len() == 0 {
 		return s
 	}
-	return c.shared.hidden.Get(hiddenKey{s, t, hidden.Hash()}, func() *resource.State { return hide(t, s, hidden) })
-}
-
-func hide(t resource.Type, s *resource.State, hidden names) *resource.State {
-	var over []omap.Change[omap.Name, *resource.Resource]
-	for n := range hidden.All() {
-		over = append(over, omap.Put(n, resource.Hide(string(n))))
-	}
-	out := *s
-	out.Types[t] = s.Layers(t).On(omap.With(resources{}, over...))
-	return &out
+	return c.shared.hidden.Get(hiddenKey{s, t, hidden.Hash()}, func() *resource.State {
+		var over []omap.Change[omap.Name, *resource.Resource]
+		for n := range hidden.All() {
+			over = append(over, omap.Put(n, resource.Hide(string(n))))
+		}
+		out := *s
+		out.Types[t] = s.Layers(t).On(omap.With(resources{}, over...))
+		return &out
+	})
 }
 
 // postponeRemovals makes all delayed removals wait for new acknowledgements of listeners and routes. After a NACK of

@@ -202,17 +202,31 @@ func (b *overlayBuilder) keepClusters(names []string) {
 		}
 		cluster := b.kept(resource.Cluster, name)
 		if cluster == nil {
+			b.keepNamed(name)
 			continue
 		}
 		b.put(resource.Cluster, cluster)
 		if eds, ok := cluster.EDS(); ok {
-			if _, ok := b.state.Get(resource.Endpoint, eds); ok {
-				continue
-			}
-			if a := b.kept(resource.Endpoint, eds); a != nil {
-				b.put(resource.Endpoint, a)
-			}
+			b.keepAssignment(eds)
 		}
+	}
+}
+
+func (b *overlayBuilder) keepAssignment(name string) {
+	if _, ok := b.state.Get(resource.Endpoint, name); ok {
+		return
+	}
+	if a := b.kept(resource.Endpoint, name); a != nil {
+		b.put(resource.Endpoint, a)
+	}
+}
+
+// keepNamed keeps a cluster of which only the name is known, because the client connected again with it. It is not sent, and not removed. Its assignment
+// has the same name, as of all clusters of the control plane.
+func (b *overlayBuilder) keepNamed(name string) {
+	if named := b.held(resource.Cluster, name, func(r *resource.Resource) bool { return !hasContent(r) }); named != nil {
+		b.put(resource.Cluster, named)
+		b.keepAssignment(name)
 	}
 }
 
