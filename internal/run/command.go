@@ -49,6 +49,7 @@ func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	refuseUnknown(root)
+	showForm(root)
 	started := false // errors before this is set are errors in the command line
 	before := root.PersistentPreRun
 	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
@@ -93,6 +94,23 @@ func refuseUnknown(c *cobra.Command) {
 			text += "; did you mean " + strings.Join(names, " or ") + "?"
 		}
 		return Usage(errors.New(text))
+	}
+}
+
+// showForm makes commands that refuse the number of their arguments say how to write them.
+func showForm(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		showForm(sub)
+	}
+	accept := c.Args
+	if accept == nil || !strings.Contains(c.Use, " ") {
+		return // it takes any, or none
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if err := accept(cmd, args); err != nil {
+			return fmt.Errorf("%w; write: %s", err, strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+		}
+		return nil
 	}
 }
 

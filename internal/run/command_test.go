@@ -22,9 +22,12 @@ func TestCommand(t *testing.T) {
 		{[]string{"do"}, Usage(errors.New("--to: say where")), ExitUsage, "tool: --to: say where\nRun 'tool do --help' for usage.\n"},
 		{[]string{"do", "--strange"}, nil, ExitUsage, "tool: unknown flag: --strange\nRun 'tool do --help' for usage.\n"},
 		{[]string{"do", "more"}, nil, ExitUsage, "tool: unknown command \"more\" for \"tool do\"\nRun 'tool do --help' for usage.\n"},
+		{[]string{"make"}, nil, ExitUsage, "tool: accepts 1 arg(s), received 0; write: tool make NAME\nRun 'tool make --help' for usage.\n"},
+		{[]string{"make", "it"}, nil, ExitDone, ""},
 		{[]string{"dance"}, nil, ExitUsage, "tool: unknown command \"dance\" for \"tool\"\nRun 'tool --help' for usage.\n"},
 	} {
 		root := &cobra.Command{Use: "tool"}
+		root.AddCommand(&cobra.Command{Use: "make NAME", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return c.err }})
 		root.AddCommand(&cobra.Command{Use: "do", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return c.err }})
 		var out bytes.Buffer
 		root.SetErr(&out)
