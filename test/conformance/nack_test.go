@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -217,7 +218,12 @@ func nackNewCluster(s *scene) {
 	for _, l := range p.Loose() {
 		s.Error(l)
 	}
+	other := s.connect()
 	s.remove("poison.yaml")
+	// A removed file counts a little longer while other files are written, so a fence may come before the removal.
+	other.await("the clusters to go", func() bool {
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(content(other, client.CDS))), func(n string) bool { return strings.Contains(n, "|poison-") })
+	})
 	s.fence(p)
 	p.await("all it refers to", func() bool { return len(p.Loose()) == 0 })
 	s.sameContent("a client that rejected and a new one", p, s.connect())
