@@ -147,7 +147,7 @@ func await(ctx context.Context, url string, timeout, period time.Duration) error
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the proxy was not ready within %v: %w", time.Since(began).Round(time.Millisecond), last)
+			return fmt.Errorf("the proxy was not ready within %v: %w", time.Since(began).Round(100*time.Millisecond), last)
 		case <-tick.C:
 		}
 	}
