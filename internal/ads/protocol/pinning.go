@@ -221,7 +221,7 @@ func (b *overlayBuilder) keepAssignment(name string) {
 	}
 }
 
-// keepNamed keeps a cluster of which only the name is known, because the client connected again with it. It is not sent, and not removed. Its assignment
+// keepNamed keeps a cluster whose content is not known, because the client connected again with it. It is not sent, and not removed. Its assignment
 // has the same name, as of all clusters of the control plane.
 func (b *overlayBuilder) keepNamed(name string) {
 	if named := b.held(resource.Cluster, name, func(r *resource.Resource) bool { return !hasContent(r) }); named != nil {

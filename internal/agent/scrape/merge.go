@@ -16,8 +16,8 @@ const (
 	maxLine   = 64 << 10
 	maxBytes  = 64 << 20 // of an application
 	maxEnvoy  = 1 << 30  // of Envoy, whose 5,000 series of histograms have more than 64 MiB
-	maxNames  = 100_000 // different metrics of all targets
-	maxTyping = 64      // length of a type or a unit
+	maxNames  = 100_000  // different metrics of all targets
+	maxTyping = 64       // length of a type or a unit
 )
 
 // merger joins expositions to one, in the Prometheus text format or in OpenMetrics. An invalid line is left out, so
@@ -53,10 +53,10 @@ type report struct {
 }
 
 var (
-	errTooMany  = fmt.Errorf("all targets together have more than %d metrics", maxNames)
-	errNoEnd    = errors.New("it ends without # EOF, so it is incomplete")
-	errInvalid  = errors.New("it has lines that are not metrics")
-	errWriting  = errors.New("writing the answer")
+	errTooMany = fmt.Errorf("all targets together have more than %d metrics", maxNames)
+	errNoEnd   = errors.New("it ends without # EOF, so it is incomplete")
+	errInvalid = errors.New("it has lines that are not metrics")
+	errWriting = errors.New("writing the answer")
 )
 
 func newMerger(w io.Writer, openMetrics bool) *merger {
