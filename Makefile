@@ -35,7 +35,7 @@ PROSE = .github $(filter-out bin,$(patsubst %/,%,$(wildcard */))) $(wildcard *.m
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-registries test-registries tools-cluster packages build docs deb release demo demo-registries demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-code lint-prose lint-built mutate clean go
+.PHONY: help tools tools-registries test-registries tools-cluster packages clients build docs deb release demo demo-registries demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-code lint-prose lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,8 +43,11 @@ help: ## Show this list
 tools: go ## Fetch what tests and the demo need (real Envoy), once
 	@go -C test run ./tools
 
-packages: # Programs of Debian packages that some tests use; without one, its tests are skipped
+packages: # Programs that make network namespaces, from Debian's packages; without one, its tests are skipped
 	@scripts/packages.sh
+
+clients: $(GRPCURL) # Clients of gateways, the same
+	@scripts/packages.sh clients
 
 $(GRPCURL): | go
 	@echo "tools: building grpcurl $(GRPCURL_VERSION), once"
@@ -102,7 +105,7 @@ test-cluster: go ## Only the tests of that cluster, which are a part of make tes
 check: go ## The fast part of the tests (some minutes)
 	@go -C test run ./suite check
 
-test: tools packages $(GRPCURL) ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demos
+test: tools packages clients ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demos
 	@go -C test run ./suite test
 
 exam: tools packages ## Hold real Envoy's behaviour against stored answers; ARGS='-run NAME -v' for one case
