@@ -91,7 +91,13 @@ func (t *Tally[G, M]) sum(g tallyGroup[G]) []Count[M] {
 	}
 	t.buffer = list
 	slices.Reverse(list) // most changes are added in the order of the members
-	slices.SortFunc(list, func(a, b Count[M]) int { return a.Member.Compare(b.Member) })
+	if byMember := func(a, b Count[M]) int { return a.Member.Compare(b.Member) }; !slices.IsSortedFunc(list, byMember) {
+		sorted := make([]Count[M], len(list))
+		for n, i := range sortedPositions(len(list), func(i, j int32) int { return byMember(list[i], list[j]) }) {
+			sorted[n] = list[i]
+		}
+		list, t.buffer = sorted, sorted
+	}
 	sum := list[:0]
 	for i, c := range list {
 		if n := len(sum); i > 0 && n > 0 && sum[n-1].Member == c.Member {

@@ -36,11 +36,40 @@ const (
 	laneNone   lane = 255
 )
 
+// latch locks the cells of a query while several goroutines run cells.
+type latch struct {
+	g  *Graph
+	mu sync.RWMutex
+}
+
+func (l *latch) rlock() {
+	if l.g.parallel {
+		l.mu.RLock()
+	}
+}
+
+func (l *latch) runlock() {
+	if l.g.parallel {
+		l.mu.RUnlock()
+	}
+}
+
+func (l *latch) lock() {
+	if l.g.parallel {
+		l.mu.Lock()
+	}
+}
+
+func (l *latch) unlock() {
+	if l.g.parallel {
+		l.mu.Unlock()
+	}
+}
+
 // cells holds the cells of one query. Cells that run in parallel may look up and add cells, under the lock; every other method
 // is for the owner of the graph.
 type cells[K comparable, T any] struct {
-	g    *Graph
-	mu   sync.RWMutex
+	latch
 	kept slab.Slab[K, entry[K, T]]
 }
 
@@ -48,30 +77,6 @@ type entry[K comparable, T any] struct {
 	node
 	key K
 	val T
-}
-
-func (s *cells[K, T]) rlock() {
-	if s.g.parallel {
-		s.mu.RLock()
-	}
-}
-
-func (s *cells[K, T]) runlock() {
-	if s.g.parallel {
-		s.mu.RUnlock()
-	}
-}
-
-func (s *cells[K, T]) lock() {
-	if s.g.parallel {
-		s.mu.Lock()
-	}
-}
-
-func (s *cells[K, T]) unlock() {
-	if s.g.parallel {
-		s.mu.Unlock()
-	}
 }
 
 func (s *cells[K, T]) at(slot uint32) *entry[K, T] { return s.kept.At(slot) }

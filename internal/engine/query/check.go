@@ -90,9 +90,9 @@ func (s *cells[K, T]) slots() []uint32 {
 	return list
 }
 
-func (c *collection[C, V]) elementIDs(slot uint32) []store.ID {
+func (c *assembly[V]) elementIDs(slot uint32) []store.ID {
 	var ids []store.ID
-	for _, n := range c.elements.linked(slot, c.at(slot).key) {
+	for _, n := range c.elements.linked(slot) {
 		ids = append(ids, c.elements.id(n))
 	}
 	return ids

@@ -27,14 +27,28 @@ type Collection[C comparable, V Output] interface {
 	Element(k C, name omap.Name) (ID, bool)
 }
 
-// collection is a Collection with its cells.
+// collection is a Collection with its cells. How their maps are made lies in assembly.
 type collection[C comparable, V Output] struct {
-	g     *Graph
-	name  string
-	space int
+	assembly[V]
 	cells[C, collected[V]]
-	elements elements[C, V]
+	naively func(r *Reader, k C) []V // the outputs of all elements, computed without cells
+}
+
+// assembly makes the maps of a collection. It is the part of a collection that does not depend on the type of the keys, so that
+// the compiler translates it once for each form of output.
+type assembly[V Output] struct {
+	g        *Graph
+	name     string
+	space    int
+	cells    collectedCells[V]
+	elements elements[V]
 	hints    elementHints
+}
+
+// collectedCells is the view that an assembly has of the collection's cells. It hides the type of the keys.
+type collectedCells[V Output] interface {
+	node(slot uint32) *node
+	value(slot uint32) *collected[V]
 }
 
 // collected is the value of a collection's cell and the state of its computation.
@@ -63,17 +77,16 @@ type removedElement[V Output] struct {
 }
 
 // elements is the view that a collection has of its element cells. It hides their types, which only Each knows.
-type elements[C comparable, V Output] interface {
+type elements[V Output] interface {
 	// link updates the edges from the element cells to the collection, adding at most max new ones. It returns the elements
 	// that were added and removed; more is true if further elements are waiting to be linked.
-	link(r *Reader, slot uint32, c C, max int) (added []uint32, removed []removedElement[V], more bool)
-	unlink(slot uint32, c C)
-	linked(slot uint32, c C) []uint32 // in the order of the elements, each cell once
+	link(r *Reader, slot uint32, max int) (added []uint32, removed []removedElement[V], more bool)
+	unlink(slot uint32)
+	linked(slot uint32) []uint32 // in the order of the elements, each cell once
 	duplicateKey(slot uint32) string
 	outputs(elem uint32) (outputs []V, ready bool)
 	member(elem uint32, collection store.ID) bool
 	id(elem uint32) store.ID
-	naively(r *Reader, c C) []V
 }
 
 func (c *collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
@@ -96,7 +109,7 @@ func (c *collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name
 	r.protect(func() {
 		var all []omap.Change[omap.Name, V]
 		seen := make(map[omap.Name]struct{})
-		for _, v := range c.elements.naively(r, k) {
+		for _, v := range c.naively(r, k) {
 			name := omap.Name(v.OutputName())
 			if _, ok := seen[name]; ok {
 				continue
@@ -115,10 +128,11 @@ func (c *collection[C, V]) Observe(k C, fn func(m omap.Map[omap.Name, V])) (rele
 	return c.g.observe(store.CellID(c.space, slot), &cell.node, func() { fn(cell.val.out) })
 }
 
-// noteChange records the old outputs of an element that changed, until the collection runs.
-func (c *collection[C, V]) noteChange(slot, elem uint32, old []V) {
-	v := &c.at(slot).val
+// noteChange records the outputs of an element that is about to change, until the collection runs.
+func (c *assembly[V]) noteChange(slot, elem uint32) {
+	v := c.cells.value(slot)
 	if _, ok := v.pending[elem]; !ok {
+		old, _ := c.elements.outputs(elem)
 		v.addPending(elem, contribution[V]{old: old})
 	}
 }
@@ -136,31 +150,31 @@ func (v *collected[V]) addPending(elem uint32, was contribution[V]) {
 	}
 }
 
-func (c *collection[C, V]) run(slots []uint32, in lane) {
+func (c *assembly[V]) run(slots []uint32, in lane) {
 	c.g.runEach(c.space, slots, in, c.runOne)
 }
 
-func (c *collection[C, V]) runOne(slot uint32, in lane) {
-	g, id, cell, r := c.g, store.CellID(c.space, slot), c.at(slot), c.g.main
+func (c *assembly[V]) runOne(slot uint32, in lane) {
+	g, id, n, v, r := c.g, store.CellID(c.space, slot), c.cells.node(slot), c.cells.value(slot), c.g.main
 	var out omap.Map[omap.Name, V]
 	complete := false
 	base, rank := r.enter(c.space)
 	outcome, reason := r.protect(func() {
-		if more := c.relinkElements(r, slot, cell, in); more {
+		if more := c.relinkElements(r, slot, n, v, in); more {
 			return
 		}
-		if complete = cell.val.merging || c.enqueueElements(&cell.val, in); !complete {
+		if complete = v.merging || c.enqueueElements(v, in); !complete {
 			return
 		}
-		if complete = in == laneUpdate || cell.flags&ready != 0 || !c.mergePortion(slot, &cell.val); complete {
-			out = c.merge(slot, &cell.val, cell.val.order)
+		if complete = in == laneUpdate || n.flags&ready != 0 || !c.mergePortion(slot, v); complete {
+			out = c.merge(slot, v, v.order)
 		}
 	})
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
 	if outcome == aborted {
 		r.abandoned = append(r.abandoned, reads...)
 	} else {
-		g.relink(id, &cell.node, reads)
+		g.relink(id, n, reads)
 	}
 	g.absorb(r, in)
 	switch {
@@ -168,21 +182,21 @@ func (c *collection[C, V]) runOne(slot uint32, in lane) {
 		g.enqueue(id, in)
 	case outcome == panicked:
 		g.ran[c.space]++
-		if cell.flags&ready == 0 {
-			cell.val.out = omap.Map[omap.Name, V]{} // no part of a first build is a last good value
+		if n.flags&ready == 0 {
+			v.out = omap.Map[omap.Name, V]{} // no part of a first build is a last good value
 		}
-		g.recordFault(id, &cell.node, defect{Panicked, reason, cell.flags&ready != 0})
-		cell.flags |= ready | present | failed
-		cell.val = collected[V]{out: cell.val.out, rebuild: true}
+		g.recordFault(id, n, defect{Panicked, reason, n.flags&ready != 0})
+		n.flags |= ready | present | failed
+		*v = collected[V]{out: v.out, rebuild: true}
 	default:
 		g.ran[c.space]++
-		g.recordFault(id, &cell.node, c.defect(slot, &cell.val))
-		c.settle(cell, id, out)
+		g.recordFault(id, n, c.defect(slot, v))
+		c.settle(n, v, id, out)
 	}
 }
 
 // defect returns the rule that the elements of a collection violate, if any. The collection has run.
-func (c *collection[C, V]) defect(slot uint32, v *collected[V]) defect {
+func (c *assembly[V]) defect(slot uint32, v *collected[V]) defect {
 	if key := c.elements.duplicateKey(slot); key != "" {
 		return defect{SameKey, fmt.Sprintf("several elements have the key %s; they count as one element", key), true}
 	}
@@ -194,34 +208,33 @@ func (c *collection[C, V]) defect(slot uint32, v *collected[V]) defect {
 }
 
 // settle stores the new map. If it differs from the old one, the cells that read it are enqueued.
-func (c *collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out omap.Map[omap.Name, V]) {
-	first := cell.flags&ready == 0
-	cell.flags = cell.flags&^failed | ready | present
-	same := out.Equal(cell.val.out)
-	cell.val = collected[V]{out: out, collisions: cell.val.collisions}
+func (c *assembly[V]) settle(n *node, v *collected[V], id store.ID, out omap.Map[omap.Name, V]) {
+	first := n.flags&ready == 0
+	n.flags = n.flags&^failed | ready | present
+	same := out.Equal(v.out)
+	*v = collected[V]{out: out, collisions: v.collisions}
 	if !first && same {
 		return
 	}
-	cell.changed = c.g.rev
-	for u := range cell.users.all() {
+	n.changed = c.g.rev
+	for u := range n.users.all() {
 		c.g.enqueueUser(u)
 	}
-	if cell.flags&observed != 0 {
+	if n.flags&observed != 0 {
 		c.g.publish = append(c.g.publish, id)
 	}
 }
 
 // relinkElements records which elements were added and removed. A first build adds only a portion of them at a time. It
 // reports whether there are more.
-func (c *collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]], in lane) (more bool) {
-	added, removed, more := c.elements.link(r, slot, cell.key, c.g.maxElements(&cell.node, in))
-	v := &cell.val
-	if n := len(added) + len(removed); v.pending == nil && n > 0 {
-		v.pending = make(map[uint32]contribution[V], n)
+func (c *assembly[V]) relinkElements(r *Reader, slot uint32, n *node, v *collected[V], in lane) (more bool) {
+	added, removed, more := c.elements.link(r, slot, c.g.maxElements(n, in))
+	if all := len(added) + len(removed); v.pending == nil && all > 0 {
+		v.pending = make(map[uint32]contribution[V], all)
 	}
 	if v.rebuild {
 		v.pending, v.order = nil, nil
-		added = c.elements.linked(slot, cell.key)
+		added = c.elements.linked(slot)
 		removed = nil
 	}
 	for _, l := range removed {
@@ -233,7 +246,7 @@ func (c *collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C,
 	for _, elem := range added {
 		v.addPending(elem, contribution[V]{old: v.pending[elem].old})
 	}
-	if cell.flags&ready == 0 {
+	if n.flags&ready == 0 {
 		v.incoming = append(v.incoming, added...)
 		v.merging = v.merging && len(added) == 0
 		c.g.budget -= len(added) / elementsPerCell
@@ -242,7 +255,7 @@ func (c *collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C,
 }
 
 // enqueueElements enqueues the pending elements that are not computed, and reports whether all are computed.
-func (c *collection[C, V]) enqueueElements(v *collected[V], in lane) bool {
+func (c *assembly[V]) enqueueElements(v *collected[V], in lane) bool {
 	complete := true
 	for _, elem := range v.order {
 		if p, ok := v.pending[elem]; !ok || p.removed {
@@ -261,7 +274,7 @@ const elementsPerCell = 10
 
 // mergePortion merges one portion of the incoming elements into the map of a first build, so that a large build does not
 // delay commits. It reports whether more elements remain.
-func (c *collection[C, V]) mergePortion(slot uint32, v *collected[V]) bool {
+func (c *assembly[V]) mergePortion(slot uint32, v *collected[V]) bool {
 	portion := c.g.options.Portion
 	if len(v.incoming) <= portion {
 		return false
@@ -290,7 +303,7 @@ type nameUse struct {
 }
 
 // merge returns the map after the changes of those elems that are pending.
-func (c *collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) omap.Map[omap.Name, V] {
+func (c *assembly[V]) merge(slot uint32, v *collected[V], elems []uint32) omap.Map[omap.Name, V] {
 	out := v.out
 	if v.rebuild {
 		out, v.collisions = omap.Map[omap.Name, V]{}, nil
@@ -328,7 +341,7 @@ func (c *collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) o
 }
 
 // names returns the old and the present names of the elements in order. For one name, old uses come first.
-func (c *collection[C, V]) names(v *collected[V], elems []uint32) []nameUse {
+func (c *assembly[V]) names(v *collected[V], elems []uint32) []nameUse {
 	elems = slices.Clone(elems)
 	slices.Sort(elems)
 	elems = slices.Compact(elems)
@@ -354,10 +367,12 @@ func (c *collection[C, V]) names(v *collected[V], elems []uint32) []nameUse {
 }
 
 func (c *collection[C, V]) drop(slot uint32) {
-	c.elements.unlink(slot, c.at(slot).key)
+	c.elements.unlink(slot)
 	delete(c.hints, slot)
 	c.cells.drop(slot)
 }
 
-func (c *collection[C, V]) label() string       { return c.name }
-func (c *collection[C, V]) key(slot uint32) any { return c.at(slot).key }
+func (c *assembly[V]) label() string { return c.name }
+
+func (c *collection[C, V]) key(slot uint32) any             { return c.at(slot).key }
+func (c *collection[C, V]) value(slot uint32) *collected[V] { return &c.at(slot).val }

@@ -10,11 +10,11 @@ import (
 // elements. The result depends on the elements only, not on the order of the changes. Names that still have several candidates
 // are kept in v.collisions. The function reads all elements; this cost arises only when a query violates a rule. It appends to
 // the changes of the map.
-func (c *collection[C, V]) resolveCollisions(slot uint32, v *collected[V], collisions map[omap.Name][]V, changes []omap.Change[omap.Name, V]) []omap.Change[omap.Name, V] {
+func (c *assembly[V]) resolveCollisions(slot uint32, v *collected[V], collisions map[omap.Name][]V, changes []omap.Change[omap.Name, V]) []omap.Change[omap.Name, V] {
 	if len(collisions) == 0 {
 		return changes
 	}
-	for _, elem := range c.elements.linked(slot, c.at(slot).key) {
+	for _, elem := range c.elements.linked(slot) {
 		outputs, _ := c.elements.outputs(elem)
 		for _, o := range outputs {
 			if candidates, ok := collisions[omap.Name(o.OutputName())]; ok {

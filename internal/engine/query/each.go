@@ -15,13 +15,16 @@ import (
 func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *Graph, name string,
 	in func(r *Reader, c C) omap.Map[E, X], elem Query[K, []V], key func(c C, e E) K) Collection[C, V] {
 	cells := elem.(*memo[K, []V])
-	col := &collection[C, V]{g: g, name: name}
+	col := &collection[C, V]{}
 	col.cells.g = g
-	col.space = g.add(col)
-	col.elements = &members[C, E, X, K, V]{
-		g: g, space: col.space, in: in, elem: cells, key: key, now: make(map[uint32]omap.Map[E, X]),
+	m := &members[C, E, X, K, V]{
+		g: g, of: &col.cells, in: in, elem: cells, key: key, now: make(map[uint32]omap.Map[E, X]),
 		duplicates: make(map[uint32]map[uint32]int),
 	}
+	col.assembly = assembly[V]{g: g, name: name, cells: col, elements: m}
+	col.naively = m.naively
+	col.space = g.add(col)
+	m.space = col.space
 	cells.sinks[col.space] = col.noteChange
 	return col
 }
@@ -30,6 +33,7 @@ func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *
 type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] struct {
 	g     *Graph
 	space int // the collection's
+	of    *cells[C, collected[V]]
 	in    func(r *Reader, c C) omap.Map[E, X]
 	elem  *memo[K, []V]
 	key   func(c C, e E) K
@@ -39,7 +43,8 @@ type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] 
 	duplicates map[uint32]map[uint32]int
 }
 
-func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (added []uint32, removed []removedElement[V], more bool) {
+func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, max int) (added []uint32, removed []removedElement[V], more bool) {
+	c := m.of.at(slot).key
 	old, now := m.now[slot], m.in(r, c)
 	now, more = portion(old, now, max)
 	m.now[slot] = now
@@ -118,16 +123,16 @@ func (m *members[C, E, X, K, V]) duplicateKey(slot uint32) string {
 	return first
 }
 
-func (m *members[C, E, X, K, V]) unlink(slot uint32, c C) {
-	for _, n := range m.linked(slot, c) {
+func (m *members[C, E, X, K, V]) unlink(slot uint32) {
+	for _, n := range m.linked(slot) {
 		m.g.unlink(m.id(n), store.CellID(m.space, slot))
 	}
 	delete(m.now, slot)
 	delete(m.duplicates, slot)
 }
 
-func (m *members[C, E, X, K, V]) linked(slot uint32, c C) []uint32 {
-	now := m.now[slot]
+func (m *members[C, E, X, K, V]) linked(slot uint32) []uint32 {
+	c, now := m.of.at(slot).key, m.now[slot]
 	list := make([]uint32, 0, now.Len())
 	var seen map[uint32]bool
 	if len(m.duplicates[slot]) > 0 {

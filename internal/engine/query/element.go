@@ -16,11 +16,15 @@ func (c *collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 	if !ok || !cell.val.out.Has(name) {
 		return 0, false
 	}
+	return c.element(slot, name)
+}
+
+func (c *assembly[V]) element(slot uint32, name omap.Name) (ID, bool) {
 	if elem, ok := c.hints[slot][name]; ok && c.yields(elem, slot, name) {
 		return c.elements.id(elem), true
 	}
-	found := make(map[omap.Name]uint32, cell.val.out.Len())
-	for _, elem := range c.elements.linked(slot, k) {
+	found := make(map[omap.Name]uint32, c.cells.value(slot).out.Len())
+	for _, elem := range c.elements.linked(slot) {
 		outputs, _ := c.elements.outputs(elem)
 		for _, o := range outputs {
 			found[omap.Name(o.OutputName())] = elem
@@ -35,7 +39,7 @@ func (c *collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 }
 
 // yields reports whether the slot holds an element of the collection that has the output.
-func (c *collection[C, V]) yields(elem, slot uint32, name omap.Name) bool {
+func (c *assembly[V]) yields(elem, slot uint32, name omap.Name) bool {
 	if !c.elements.member(elem, store.CellID(c.space, slot)) {
 		return false
 	}

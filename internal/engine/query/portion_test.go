@@ -18,7 +18,7 @@ func TestPortions(t *testing.T) {
 	portions, had, linked := 0, 0, 0
 	for more := true; more; more = w.g.Slice(1) {
 		cell, slot, _ := w.problems.find("")
-		if list := w.problems.elements.linked(slot, ""); len(list)-linked > 50 {
+		if list := w.problems.elements.linked(slot); len(list)-linked > 50 {
 			t.Fatalf("%d elements were linked at once, want at most 50", len(list)-linked)
 		} else {
 			linked = len(list)

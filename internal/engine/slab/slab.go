@@ -13,34 +13,20 @@ import (
 	"slices"
 )
 
-const pageSize = 256
-
 // Slab stores items of type T under keys of type K. The zero Slab is empty.
 type Slab[K comparable, T any] struct {
-	of    map[K]uint32
-	peak  int // the largest len(of) since the map was made
-	pages []*page[T]
-	free  []uint32
+	keys[K]
+	pages []*page[T] // by number; nil while no slot of the page is in use
 }
 
 type page[T any] struct {
 	items [pageSize]T
-	used  int
 	// shared reports that a Frozen refers to this page too, so its items must not change.
 	shared bool
 }
 
 // Frozen is an immutable copy of a slab's content. Any goroutine may read it.
 type Frozen[T any] struct{ pages []*page[T] }
-
-// Len returns the number of items.
-func (s *Slab[K, T]) Len() int { return len(s.of) }
-
-// Find returns the slot of k.
-func (s *Slab[K, T]) Find(k K) (n uint32, ok bool) {
-	n, ok = s.of[k]
-	return n, ok
-}
 
 // At returns the item of a slot that is in use. The item must not be written if the slab is ever frozen; see Writable.
 func (s *Slab[K, T]) At(n uint32) *T { return &s.pages[n/pageSize].items[n%pageSize] }
@@ -50,7 +36,7 @@ func (s *Slab[K, T]) At(n uint32) *T { return &s.pages[n/pageSize].items[n%pageS
 func (s *Slab[K, T]) Writable(n uint32) *T {
 	p := s.pages[n/pageSize]
 	if p.shared {
-		p = &page[T]{items: p.items, used: p.used}
+		p = &page[T]{items: p.items}
 		s.pages[n/pageSize] = p
 	}
 	return &p.items[n%pageSize]
@@ -96,68 +82,32 @@ func all[T any](pages []*page[T]) iter.Seq[*T] {
 	}
 }
 
-// Slots yields the keys and their slots in no particular order.
-func (s *Slab[K, T]) Slots() iter.Seq2[K, uint32] {
-	return func(yield func(K, uint32) bool) {
-		for k, n := range s.of {
-			if !yield(k, n) {
-				return
-			}
-		}
-	}
-}
-
 // Add assigns a slot to k, which must have none. The item is zero.
 func (s *Slab[K, T]) Add(k K) (n uint32) {
-	if s.of == nil {
-		s.of = make(map[K]uint32)
-	}
-	n = s.take()
-	s.of[k] = n
-	s.peak = max(s.peak, len(s.of))
-	return n
-}
-
-// take returns the slot that was freed last, or the first slot of a new page.
-func (s *Slab[K, T]) take() uint32 {
-	if len(s.free) == 0 {
-		first := uint32(len(s.pages) * pageSize)
+	n = s.add(k)
+	p := int(n / pageSize)
+	if p == len(s.pages) {
 		s.pages = append(s.pages, nil)
-		for i := uint32(pageSize); i > 0; i-- {
-			s.free = append(s.free, first+i-1)
-		}
 	}
-	n := s.free[len(s.free)-1]
-	s.free = s.free[:len(s.free)-1]
-	if s.pages[n/pageSize] == nil {
-		s.pages[n/pageSize] = new(page[T])
+	if s.pages[p] == nil {
+		s.pages[p] = new(page[T])
 	}
-	s.pages[n/pageSize].used++
 	return n
 }
 
 // Drop deletes the item of k, if there is one, and frees its slot.
 func (s *Slab[K, T]) Drop(k K) {
-	n, ok := s.of[k]
+	n, ok := s.remove(k)
 	if !ok {
 		return
 	}
-	delete(s.of, k)
-	s.free = append(s.free, n)
+	if len(s.of) == 0 {
+		*s = Slab[K, T]{}
+		return
+	}
 	var none T
 	*s.Writable(n) = none
-	p := s.pages[n/pageSize]
-	if p.used--; p.used == 0 {
+	if s.used[n/pageSize] == 0 {
 		s.pages[n/pageSize] = nil
-	}
-	switch {
-	case len(s.of) == 0:
-		*s = Slab[K, T]{}
-	case len(s.of)*4 < s.peak && s.peak > 4*pageSize: // Go maps do not shrink
-		of := make(map[K]uint32, len(s.of))
-		for k, n := range s.of {
-			of[k] = n
-		}
-		s.of, s.peak = of, len(of)
 	}
 }
