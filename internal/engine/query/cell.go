@@ -1,6 +1,7 @@
 package query
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/pilotmesh/pilot/internal/engine/slab"
@@ -36,98 +37,124 @@ const (
 	laneNone   lane = 255
 )
 
-// latch locks the cells of a query while several goroutines run cells.
-type latch struct {
-	g  *Graph
-	mu sync.RWMutex
+// base is the part of a space that depends on no type: its number and name, and the nodes of its cells.
+type base struct {
+	g     *Graph
+	name  string
+	space int
+	live  int          // the number of cells
+	mu    sync.RWMutex // of the cells, while several goroutines run cells
+	nodes slab.Pages[node]
 }
 
-func (l *latch) rlock() {
-	if l.g.parallel {
-		l.mu.RLock()
+func (b *base) common() *base { return b }
+
+func (b *base) node(slot uint32) *node { return b.nodes.At(slot) }
+
+func (b *base) id(slot uint32) store.ID { return store.CellID(b.space, slot) }
+
+func (b *base) rlock() {
+	if b.g.parallel {
+		b.mu.RLock()
 	}
 }
 
-func (l *latch) runlock() {
-	if l.g.parallel {
-		l.mu.RUnlock()
+func (b *base) runlock() {
+	if b.g.parallel {
+		b.mu.RUnlock()
 	}
 }
 
-func (l *latch) lock() {
-	if l.g.parallel {
-		l.mu.Lock()
+func (b *base) lock() {
+	if b.g.parallel {
+		b.mu.Lock()
 	}
 }
 
-func (l *latch) unlock() {
-	if l.g.parallel {
-		l.mu.Unlock()
+func (b *base) unlock() {
+	if b.g.parallel {
+		b.mu.Unlock()
 	}
 }
 
-// cells holds the cells of one query. Cells that run in parallel may look up and add cells, under the lock; every other method
-// is for the owner of the graph.
+// add adds the node of a new cell.
+func (b *base) addNode(slot uint32) {
+	if slot >= store.MaxSlots {
+		panic("query: too many cells in one query")
+	}
+	b.nodes.Allocate(slot).queued = laneNone
+	b.live++
+}
+
+// cells holds the keys and values of the cells of one space, whose nodes are in base. Cells that run in parallel may look up and
+// add cells, under the lock; every other method is for the owner of the graph.
 type cells[K comparable, T any] struct {
-	latch
-	kept slab.Slab[K, entry[K, T]]
+	b      *base
+	slots  slab.Slots[K]
+	keys   slab.Pages[K]
+	values slab.Pages[T]
 }
 
-type entry[K comparable, T any] struct {
-	node
-	key K
-	val T
+// cell is one cell of a space, without its key.
+type cell[T any] struct {
+	*node
+	val *T
 }
 
-func (s *cells[K, T]) at(slot uint32) *entry[K, T] { return s.kept.At(slot) }
+func (s *cells[K, T]) at(slot uint32) cell[T] { return cell[T]{s.b.nodes.At(slot), s.values.At(slot)} }
 
-func (s *cells[K, T]) node(slot uint32) *node { return &s.at(slot).node }
-
-func (s *cells[K, T]) live() int { return s.kept.Len() }
+func (s *cells[K, T]) key(slot uint32) K { return *s.keys.At(slot) }
 
 // find returns the cell of k, if there is one. The caller holds the lock.
-func (s *cells[K, T]) find(k K) (*entry[K, T], uint32, bool) {
-	n, ok := s.kept.Find(k)
-	if !ok {
-		return nil, 0, false
+func (s *cells[K, T]) find(k K) (c cell[T], slot uint32, ok bool) {
+	if slot, ok = s.slots.Find(k); ok {
+		c = s.at(slot)
 	}
-	return s.at(n), n, true
+	return c, slot, ok
 }
 
 // ensure returns the cell of k. It creates the cell if there is none. The caller holds the write lock.
-func (s *cells[K, T]) ensure(k K) (*entry[K, T], uint32) {
-	if c, n, ok := s.find(k); ok {
-		return c, n
+func (s *cells[K, T]) ensure(k K) (c cell[T], slot uint32) {
+	slot, ok := s.slots.Find(k)
+	if !ok {
+		slot = s.slots.Assign(k)
+		s.b.addNode(slot)
+		*s.keys.Allocate(slot) = k
+		s.values.Allocate(slot)
 	}
-	n := s.kept.Add(k)
-	if n >= store.MaxSlots {
-		panic("query: too many cells in one query")
-	}
-	c := s.at(n)
-	c.key, c.queued = k, laneNone
-	return c, n
+	return s.at(slot), slot
 }
 
 // built reports whether the cell of k has been computed.
 func (s *cells[K, T]) built(k K) bool {
-	c, _, ok := s.find(k)
-	return ok && c.flags&ready != 0
+	slot, ok := s.slots.Find(k)
+	return ok && s.b.node(slot).flags&ready != 0
 }
 
-// readBuilt returns the cell of k and records the read. It is for spaces whose cells run on their own and not when they are
-// first read (collections, groups and layers): if the cell has not been computed, the running cell aborts and runs again later.
-func (s *cells[K, T]) readBuilt(r *Reader, space int, k K) *entry[K, T] {
-	r.checkRank(space)
-	s.lock()
+// readBuilt returns the value of the cell of k and records the read. It is for spaces whose cells run on their own and not when
+// they are first read (collections, groups and layers): if the cell has not been computed, the running cell aborts and runs
+// again later.
+func (s *cells[K, T]) readBuilt(r *Reader, k K) *T {
+	r.checkRank(s.b.space)
+	s.b.lock()
 	c, slot := s.ensure(k)
 	settled := c.flags&ready != 0
-	s.unlock()
-	id := store.CellID(space, slot)
+	s.b.unlock()
 	if !settled {
-		r.wait(id)
+		r.wait(s.b.id(slot))
 	}
-	r.Read(id)
-	return c
+	r.Read(s.b.id(slot))
+	return c.val
 }
 
-func (s *cells[K, T]) drop(slot uint32) { s.kept.Drop(s.at(slot).key) }
+// text returns the key of a cell for people.
+func (s *cells[K, T]) text(slot uint32) string { return fmt.Sprint(s.key(slot)) }
+
+func (s *cells[K, T]) remove(slot uint32) {
+	if _, left, ok := s.slots.Unassign(s.key(slot)); ok {
+		s.b.live--
+		s.b.nodes.Free(slot, left)
+		s.keys.Free(slot, left)
+		s.values.Free(slot, left)
+	}
+}

@@ -16,7 +16,7 @@ func (g *Graph) CheckEdges() error {
 	forward := map[edge]int{}
 	for s, sp := range g.spaces {
 		for _, slot := range liveSlots(sp) {
-			id, n := store.CellID(s, slot), sp.node(slot)
+			id, n := store.CellID(s, slot), g.bases[s].node(slot)
 			if n.queued != laneNone || n.flags&computing != 0 {
 				return fmt.Errorf("%s is queued or computing at rest", describe(g, id))
 			}
@@ -46,7 +46,7 @@ func (g *Graph) CheckEdges() error {
 	}
 	for s, sp := range g.spaces {
 		for _, slot := range liveSlots(sp) {
-			add(store.CellID(s, slot), &sp.node(slot).users)
+			add(store.CellID(s, slot), &g.bases[s].node(slot).users)
 		}
 	}
 	for e := range backward {
@@ -73,18 +73,21 @@ func describe(g *Graph, id store.ID) string {
 }
 
 func liveSlots(sp space) []uint32 {
-	l, ok := sp.(interface{ slots() []uint32 })
-	if !ok {
-		panic("a space without slots")
+	if q, ok := sp.(*runner); ok {
+		return sortedSlots(q.values)
 	}
-	list := l.slots()
+	return sortedSlots(sp)
+}
+
+func sortedSlots(of any) []uint32 {
+	list := of.(interface{ slotsInUse() []uint32 }).slotsInUse()
 	slices.Sort(list)
 	return list
 }
 
-func (s *cells[K, T]) slots() []uint32 {
-	list := make([]uint32, 0, s.live())
-	for _, n := range s.kept.Slots() {
+func (s *cells[K, T]) slotsInUse() []uint32 {
+	list := make([]uint32, 0, s.slots.Count())
+	for _, n := range s.slots.Each() {
 		list = append(list, n)
 	}
 	return list
@@ -93,7 +96,7 @@ func (s *cells[K, T]) slots() []uint32 {
 func (c *assembly[V]) elementIDs(slot uint32) []store.ID {
 	var ids []store.ID
 	for _, n := range c.elements.linked(slot) {
-		ids = append(ids, c.elements.id(n))
+		ids = append(ids, c.elementCells.id(n))
 	}
 	return ids
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/slab"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
@@ -37,18 +38,11 @@ type collection[C comparable, V Output] struct {
 // assembly makes the maps of a collection. It is the part of a collection that does not depend on the type of the keys, so that
 // the compiler translates it once for each form of output.
 type assembly[V Output] struct {
-	g        *Graph
-	name     string
-	space    int
-	cells    collectedCells[V]
-	elements elements[V]
-	hints    elementHints
-}
-
-// collectedCells is the view that an assembly has of the collection's cells. It hides the type of the keys.
-type collectedCells[V Output] interface {
-	node(slot uint32) *node
-	value(slot uint32) *collected[V]
+	base
+	values       *slab.Pages[collected[V]]
+	elements     elements[V]
+	elementCells *base
+	hints        elementHints
 }
 
 // collected is the value of a collection's cell and the state of its computation.
@@ -85,8 +79,6 @@ type elements[V Output] interface {
 	linked(slot uint32) []uint32 // in the order of the elements, each cell once
 	duplicateKey(slot uint32) string
 	outputs(elem uint32) (outputs []V, ready bool)
-	member(elem uint32, collection store.ID) bool
-	id(elem uint32) store.ID
 }
 
 func (c *collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
@@ -99,7 +91,7 @@ func (c *collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
 	if r.naive || r.glance {
 		return c.evaluateNaively(r, k)
 	}
-	return c.readBuilt(r, c.space, k).val.out
+	return c.readBuilt(r, k).out
 }
 
 // evaluateNaively computes the map without a cell. A panic makes it empty, like the first run of a cell that panics.
@@ -125,12 +117,12 @@ func (c *collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name
 
 func (c *collection[C, V]) Observe(k C, fn func(m omap.Map[omap.Name, V])) (release func()) {
 	cell, slot := c.ensure(k)
-	return c.g.observe(store.CellID(c.space, slot), &cell.node, func() { fn(cell.val.out) })
+	return c.g.observe(c.id(slot), cell.node, func() { fn(cell.val.out) })
 }
 
 // noteChange records the outputs of an element that is about to change, until the collection runs.
 func (c *assembly[V]) noteChange(slot, elem uint32) {
-	v := c.cells.value(slot)
+	v := c.values.At(slot)
 	if _, ok := v.pending[elem]; !ok {
 		old, _ := c.elements.outputs(elem)
 		v.addPending(elem, contribution[V]{old: old})
@@ -155,7 +147,7 @@ func (c *assembly[V]) run(slots []uint32, in lane) {
 }
 
 func (c *assembly[V]) runOne(slot uint32, in lane) {
-	g, id, n, v, r := c.g, store.CellID(c.space, slot), c.cells.node(slot), c.cells.value(slot), c.g.main
+	g, id, n, v, r := c.g, c.id(slot), c.node(slot), c.values.At(slot), c.g.main
 	var out omap.Map[omap.Name, V]
 	complete := false
 	base, rank := r.enter(c.space)
@@ -262,7 +254,7 @@ func (c *assembly[V]) enqueueElements(v *collected[V], in lane) bool {
 			continue
 		}
 		if _, ready := c.elements.outputs(elem); !ready {
-			c.g.enqueue(c.elements.id(elem), in)
+			c.g.enqueue(c.elementCells.id(elem), in)
 			complete = false
 		}
 	}
@@ -369,10 +361,7 @@ func (c *assembly[V]) names(v *collected[V], elems []uint32) []nameUse {
 func (c *collection[C, V]) drop(slot uint32) {
 	c.elements.unlink(slot)
 	delete(c.hints, slot)
-	c.cells.drop(slot)
+	c.remove(slot)
 }
 
-func (c *assembly[V]) label() string { return c.name }
-
-func (c *collection[C, V]) key(slot uint32) any             { return c.at(slot).key }
-func (c *collection[C, V]) value(slot uint32) *collected[V] { return &c.at(slot).val }
+func (c *collection[C, V]) key(slot uint32) string { return c.text(slot) }

@@ -45,10 +45,10 @@ func (x *groups[C, G, M]) isIndex() bool { return true }
 func (x *layers[C, K, V]) isIndex() bool { return true }
 
 func (q *memo[K, V]) KeyOf(id ID) (k K, ok bool) {
-	if id.Leaf() || id.Space() != q.space {
+	if id.Leaf() || id.Space() != q.b.space {
 		return k, false
 	}
-	return q.at(id.Slot()).key, true
+	return q.key(id.Slot()), true
 }
 
 // Changed returns the revision that last changed a row; 0 if no commit did.

@@ -53,9 +53,8 @@ func (g *Graph) step(in lane, max int) int {
 	q := g.queues[in][s]
 	taken := min(max, len(q))
 	batch := make([]uint32, 0, taken)
-	sp := g.spaces[s]
 	for _, slot := range q[:taken] {
-		if n := sp.node(slot); n.queued == in {
+		if n := g.bases[s].node(slot); n.queued == in {
 			n.queued = laneNone
 			batch = append(batch, slot)
 		}
@@ -66,7 +65,7 @@ func (g *Graph) step(in lane, max int) int {
 		g.queues[in][s] = q[taken:]
 	}
 	if len(batch) > 0 {
-		sp.run(batch, in)
+		g.spaces[s].run(batch, in)
 		g.releaseLeaves()
 	}
 	return taken

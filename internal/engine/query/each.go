@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
-	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // Each adds a collection. in returns the elements of collection c as the keys of a map, such as an index group, the keys of a
@@ -16,39 +15,38 @@ func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *
 	in func(r *Reader, c C) omap.Map[E, X], elem Query[K, []V], key func(c C, e E) K) Collection[C, V] {
 	cells := elem.(*memo[K, []V])
 	col := &collection[C, V]{}
-	col.cells.g = g
+	col.b = &col.base
 	m := &members[C, E, X, K, V]{
 		g: g, of: &col.cells, in: in, elem: cells, key: key, now: make(map[uint32]omap.Map[E, X]),
 		duplicates: make(map[uint32]map[uint32]int),
 	}
-	col.assembly = assembly[V]{g: g, name: name, cells: col, elements: m}
+	col.g, col.name = g, name
+	col.assembly.values, col.elements, col.elementCells = &col.cells.values, m, cells.b
 	col.naively = m.naively
-	col.space = g.add(col)
-	m.space = col.space
-	cells.sinks[col.space] = col.noteChange
+	g.add(col)
+	cells.runs.sinks[col.space] = col.noteChange
 	return col
 }
 
 // members holds the elements of the collections of one Each.
 type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] struct {
-	g     *Graph
-	space int // the collection's
-	of    *cells[C, collected[V]]
-	in    func(r *Reader, c C) omap.Map[E, X]
-	elem  *memo[K, []V]
-	key   func(c C, e E) K
-	now   map[uint32]omap.Map[E, X] // the linked elements, by collection slot
+	g    *Graph
+	of   *cells[C, collected[V]]
+	in   func(r *Reader, c C) omap.Map[E, X]
+	elem *memo[K, []V]
+	key  func(c C, e E) K
+	now  map[uint32]omap.Map[E, X] // the linked elements, by collection slot
 	// duplicates counts, by collection slot and element slot, the further elements that have the key of another element. It
 	// is empty unless key violates its rule.
 	duplicates map[uint32]map[uint32]int
 }
 
 func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, max int) (added []uint32, removed []removedElement[V], more bool) {
-	c := m.of.at(slot).key
+	c := m.of.key(slot)
 	old, now := m.now[slot], m.in(r, c)
 	now, more = portion(old, now, max)
 	m.now[slot] = now
-	collection := store.CellID(m.space, slot)
+	collection := m.of.b.id(slot)
 	for ch := range omap.Diff(old, now) { // removals come first, because an added element may have the key of a removed one
 		if ch.HasNew {
 			continue
@@ -58,8 +56,8 @@ func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, max int) (added []
 			m.countDuplicate(slot, n, -1)
 			continue
 		}
-		removed = append(removed, removedElement[V]{n, cell.val}) // cell.val is empty if the element was never computed
-		m.g.unlink(m.id(n), collection)
+		removed = append(removed, removedElement[V]{n, *cell.val}) // cell.val is empty if the element was never computed
+		m.g.unlink(m.elem.b.id(n), collection)
 	}
 	for ch := range omap.Diff(old, now) {
 		if ch.HadOld {
@@ -69,7 +67,7 @@ func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, max int) (added []
 		cell, n := m.elem.ensure(k)
 		if cell.users.has(collection) {
 			if m.g.options.Strict {
-				panic(ruleError(fmt.Sprintf("%s: several elements have the key %v", m.g.spaces[m.space].label(), k)))
+				panic(ruleError(fmt.Sprintf("%s: several elements have the key %v", m.of.b.name, k)))
 			}
 			m.countDuplicate(slot, n, +1)
 			continue
@@ -116,7 +114,7 @@ func (m *members[C, E, X, K, V]) countDuplicate(slot, elem uint32, by int) {
 func (m *members[C, E, X, K, V]) duplicateKey(slot uint32) string {
 	first := ""
 	for n := range m.duplicates[slot] {
-		if key := fmt.Sprint(m.elem.at(n).key); first == "" || key < first {
+		if key := m.elem.text(n); first == "" || key < first {
 			first = key
 		}
 	}
@@ -125,14 +123,14 @@ func (m *members[C, E, X, K, V]) duplicateKey(slot uint32) string {
 
 func (m *members[C, E, X, K, V]) unlink(slot uint32) {
 	for _, n := range m.linked(slot) {
-		m.g.unlink(m.id(n), store.CellID(m.space, slot))
+		m.g.unlink(m.elem.b.id(n), m.of.b.id(slot))
 	}
 	delete(m.now, slot)
 	delete(m.duplicates, slot)
 }
 
 func (m *members[C, E, X, K, V]) linked(slot uint32) []uint32 {
-	c, now := m.of.at(slot).key, m.now[slot]
+	c, now := m.of.key(slot), m.now[slot]
 	list := make([]uint32, 0, now.Len())
 	var seen map[uint32]bool
 	if len(m.duplicates[slot]) > 0 {
@@ -153,10 +151,8 @@ func (m *members[C, E, X, K, V]) linked(slot uint32) []uint32 {
 
 func (m *members[C, E, X, K, V]) outputs(elem uint32) ([]V, bool) {
 	cell := m.elem.at(elem)
-	return cell.val, cell.flags&ready != 0
+	return *cell.val, cell.flags&ready != 0
 }
-
-func (m *members[C, E, X, K, V]) id(elem uint32) store.ID { return store.CellID(m.elem.space, elem) }
 
 func (m *members[C, E, X, K, V]) naively(r *Reader, c C) []V {
 	var all []V

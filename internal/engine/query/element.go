@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
-	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
 // elementHints remembers, by collection slot, which element had the output of a name when Element last searched for one. Each
@@ -21,9 +20,9 @@ func (c *collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 
 func (c *assembly[V]) element(slot uint32, name omap.Name) (ID, bool) {
 	if elem, ok := c.hints[slot][name]; ok && c.yields(elem, slot, name) {
-		return c.elements.id(elem), true
+		return c.elementCells.id(elem), true
 	}
-	found := make(map[omap.Name]uint32, c.cells.value(slot).out.Len())
+	found := make(map[omap.Name]uint32, c.values.At(slot).out.Len())
 	for _, elem := range c.elements.linked(slot) {
 		outputs, _ := c.elements.outputs(elem)
 		for _, o := range outputs {
@@ -35,24 +34,16 @@ func (c *assembly[V]) element(slot uint32, name omap.Name) (ID, bool) {
 	}
 	c.hints[slot] = found
 	elem, ok := found[name]
-	return c.elements.id(elem), ok
+	return c.elementCells.id(elem), ok
 }
 
 // yields reports whether the slot holds an element of the collection that has the output.
 func (c *assembly[V]) yields(elem, slot uint32, name omap.Name) bool {
-	if !c.elements.member(elem, store.CellID(c.space, slot)) {
+	if n := c.elementCells.nodes.Lookup(elem); n == nil || !n.users.has(c.id(slot)) {
 		return false
 	}
 	outputs, _ := c.elements.outputs(elem)
 	return slices.ContainsFunc(outputs, func(v V) bool { return omap.Name(v.OutputName()) == name })
-}
-
-// member reports whether an element belongs to the collection.
-func (m *members[C, E, X, K, V]) member(elem uint32, collection store.ID) bool {
-	if cell := m.elem.kept.Get(elem); cell != nil {
-		return cell.users.has(collection)
-	}
-	return false
 }
 
 // Rows returns the keys of the present rows and groups that a cell depends on, directly or through other cells, each once and in

@@ -34,10 +34,10 @@ func (g *Graph) explain(id ID, seen map[ID]*Reason) *Reason {
 		seen[id] = r
 		return r
 	}
-	sp := g.spaces[id.Space()]
-	n := sp.node(id.Slot())
+	query, key := g.name(id)
+	n := g.nodeOf(id)
 	r := &Reason{
-		Query: sp.label(), Key: fmt.Sprint(sp.key(id.Slot())), Changed: n.changed,
+		Query: query, Key: key, Changed: n.changed,
 		Failed: n.flags&failed != 0, Absent: n.flags&present == 0,
 	}
 	seen[id] = r
@@ -70,5 +70,5 @@ func (r *Reason) Leaves() []*Reason {
 
 func (q *memo[K, V]) Cell(k K) (ID, bool) {
 	c, n, ok := q.find(k)
-	return store.CellID(q.space, n), ok && c.flags&ready != 0
+	return q.b.id(n), ok && c.flags&ready != 0
 }

@@ -21,6 +21,7 @@ type Graph struct {
 	db            *store.DB
 	options       Options
 	spaces        []space     // queries and collections by number
+	bases         []*base     // of the spaces, so that a node is found without a call of an interface
 	leaves        []leafSpace // users of rows and groups, by the number of their table or index
 	rev           store.Revision
 	queues        [2][][]uint32 // by lane and space: slots of cells that wait to run
@@ -53,12 +54,10 @@ type Options struct {
 
 // space is the view that the graph has of a query, collection, grouping or list of layers.
 type space interface {
-	label() string
-	node(slot uint32) *node
-	key(slot uint32) any
+	common() *base
+	key(slot uint32) string
 	run(slots []uint32, lane lane) // runs the cells; everything of lower rank is up to date
 	drop(slot uint32)              // frees an unused cell, whose reads have been unlinked
-	live() int
 }
 
 // New returns a graph over db.
@@ -80,13 +79,15 @@ func New(db *store.DB, o Options) *Graph {
 	return g
 }
 
-func (g *Graph) add(s space) int {
-	g.spaces = append(g.spaces, s)
+// add adds a space and assigns its number.
+func (g *Graph) add(s space) {
+	b := s.common()
+	b.space = len(g.spaces)
+	g.spaces, g.bases = append(g.spaces, s), append(g.bases, b)
 	g.ran = append(g.ran, 0)
 	for l := range g.queues {
 		g.queues[l] = append(g.queues[l], nil)
 	}
-	return len(g.spaces) - 1
 }
 
 // Revision returns the revision of the store at the last commit.
@@ -97,7 +98,7 @@ func (g *Graph) Cost() map[string]int {
 	cost := make(map[string]int)
 	for i, n := range g.ran {
 		if n > 0 {
-			cost[g.spaces[i].label()] += n
+			cost[g.bases[i].name] += n
 		}
 	}
 	return cost
@@ -106,9 +107,9 @@ func (g *Graph) Cost() map[string]int {
 // Cells returns the number of cells by query.
 func (g *Graph) Cells() map[string]int {
 	cells := make(map[string]int)
-	for _, s := range g.spaces {
-		if s.live() > 0 {
-			cells[s.label()] += s.live()
+	for _, b := range g.bases {
+		if b.live > 0 {
+			cells[b.name] += b.live
 		}
 	}
 	return cells
@@ -244,12 +245,11 @@ func (g *Graph) releaseLeaves() {
 	g.unread = g.unread[:0]
 }
 
-func (g *Graph) nodeOf(id store.ID) *node { return g.spaces[id.Space()].node(id.Slot()) }
+func (g *Graph) nodeOf(id store.ID) *node { return g.bases[id.Space()].node(id.Slot()) }
 
 func (g *Graph) name(id store.ID) (query, key string) {
 	if !id.Leaf() {
-		s := g.spaces[id.Space()]
-		return s.label(), fmt.Sprint(s.key(id.Slot()))
+		return g.bases[id.Space()].name, g.spaces[id.Space()].key(id.Slot())
 	}
 	leaf := g.db.Describe(id)
 	return leaf.Space, fmt.Sprint(leaf.Key)

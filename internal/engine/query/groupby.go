@@ -15,9 +15,7 @@ type Groups[C comparable, G omap.Key[G], M omap.Key[M]] interface {
 
 // groups is a Groups with its cells.
 type groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
-	g     *Graph
-	name  string
-	space int
+	base
 	cells[C, grouping[G, M]]
 	group  *memo[groupKey[C, G], omap.Map[M, omap.Unit]]
 	keys   *memo[C, omap.Map[G, omap.Unit]]
@@ -64,9 +62,9 @@ func GroupSets[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, n
 
 func group[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, s *grouped[C, V, G, M]) Groups[C, G, M] {
 	s.held, s.building = make(map[uint32]omap.Map[omap.Name, V]), make(map[uint32]*firstBuild[V])
-	x := &groups[C, G, M]{g: g, name: name, source: s}
-	x.cells.g = g
-	x.space = g.add(x)
+	x := &groups[C, G, M]{base: base{g: g, name: name}, source: s}
+	x.b = &x.base
+	g.add(x)
 	x.group = define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
 	x.keys = define(g, name+".keys", omap.Map[G, omap.Unit].Equal, x.readKeys)
 	return x
@@ -190,7 +188,7 @@ func (x *groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool
 
 // read reads a grouping. Unlike other readers, its readers run only if their own group changes; see enqueueReaders.
 func (x *groups[C, G, M]) read(r *Reader, c C) *grouping[G, M] {
-	return &x.readBuilt(r, x.space, c).val
+	return x.readBuilt(r, c)
 }
 
 func (x *groups[C, G, M]) run(slots []uint32, in lane) {
@@ -198,12 +196,12 @@ func (x *groups[C, G, M]) run(slots []uint32, in lane) {
 }
 
 func (x *groups[C, G, M]) runOne(slot uint32, in lane) {
-	g, id, cell, r := x.g, store.CellID(x.space, slot), x.at(slot), x.g.main
-	first, max := cell.flags&ready == 0, g.maxElements(&cell.node, in)
+	g, id, cell, r := x.g, x.id(slot), x.at(slot), x.g.main
+	first, max := cell.flags&ready == 0, g.maxElements(cell.node, in)
 	var counts *omap.Tally[G, M]
 	more := false
 	base, rank := r.enter(x.space)
-	outcome, reason := r.protect(func() { counts, more = x.source.advance(r, slot, cell.key, max) })
+	outcome, reason := r.protect(func() { counts, more = x.source.advance(r, slot, x.cells.key(slot), max) })
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
 	if outcome == aborted {
 		r.abandoned = append(r.abandoned, reads...)
@@ -211,16 +209,16 @@ func (x *groups[C, G, M]) runOne(slot uint32, in lane) {
 		g.enqueue(id, in)
 		return
 	}
-	g.relink(id, &cell.node, reads)
+	g.relink(id, cell.node, reads)
 	g.absorb(r, in)
 	switch {
 	case outcome == panicked:
 		g.ran[x.space]++
 		if first { // no part of a first build is a last good value
 			x.source.forget(slot)
-			cell.val = grouping[G, M]{}
+			*cell.val = grouping[G, M]{}
 		}
-		g.recordFault(id, &cell.node, defect{Panicked, reason, !first})
+		g.recordFault(id, cell.node, defect{Panicked, reason, !first})
 		cell.flags |= ready | failed
 	case more:
 		cell.val.apply(counts)
@@ -228,26 +226,26 @@ func (x *groups[C, G, M]) runOne(slot uint32, in lane) {
 		g.enqueue(id, in)
 	default:
 		g.ran[x.space]++
-		g.recordFault(id, &cell.node, defect{})
+		g.recordFault(id, cell.node, defect{})
 		cell.flags = cell.flags&^failed | ready | present
-		x.enqueueReaders(cell, counts)
+		x.enqueueReaders(cell, x.cells.key(slot), counts)
 	}
 }
 
 // enqueueReaders applies the changes to the groups and enqueues the readers of the groups that changed.
-func (x *groups[C, G, M]) enqueueReaders(cell *entry[C, grouping[G, M]], counts *omap.Tally[G, M]) {
+func (x *groups[C, G, M]) enqueueReaders(cell cell[grouping[G, M]], k C, counts *omap.Tally[G, M]) {
 	changed, keys := cell.val.apply(counts)
 	for _, in := range changed {
-		if _, n, ok := x.group.find(groupKey[C, G]{cell.key, in}); ok {
-			x.g.enqueueUser(store.CellID(x.group.space, n))
+		if _, n, ok := x.group.find(groupKey[C, G]{k, in}); ok {
+			x.g.enqueueUser(x.group.b.id(n))
 		}
 	}
 	if !keys {
 		return
 	}
 	cell.changed = x.g.rev
-	if _, n, ok := x.keys.find(cell.key); ok {
-		x.g.enqueueUser(store.CellID(x.keys.space, n))
+	if _, n, ok := x.keys.find(k); ok {
+		x.g.enqueueUser(x.keys.b.id(n))
 	}
 }
 
@@ -280,8 +278,7 @@ func (v *grouping[G, M]) apply(counts *omap.Tally[G, M]) (changed []G, cameOrWen
 
 func (x *groups[C, G, M]) drop(slot uint32) {
 	x.source.forget(slot)
-	x.cells.drop(slot)
+	x.remove(slot)
 }
 
-func (x *groups[C, G, M]) label() string       { return x.name }
-func (x *groups[C, G, M]) key(slot uint32) any { return x.at(slot).key }
+func (x *groups[C, G, M]) key(slot uint32) string { return x.text(slot) }

@@ -19,9 +19,7 @@ type Layers[C comparable, K omap.Key[K], V omap.Value] interface {
 
 // layers is a Layers with its cells.
 type layers[C comparable, K omap.Key[K], V omap.Value] struct {
-	g     *Graph
-	name  string
-	space int
+	base
 	cells[C, stack[K, V]]
 	of     func(r *Reader, c C) []omap.Map[K, V]
 	entry  *memo[entryKey[C, K], V]
@@ -42,9 +40,9 @@ type stack[K omap.Key[K], V omap.Value] struct {
 
 // DefineLayers adds lists of maps. of returns the maps of list c. It must be pure and read few things: the maps are collections, or small.
 func DefineLayers[C comparable, K omap.Key[K], V omap.Value](g *Graph, name string, of func(r *Reader, c C) []omap.Map[K, V]) Layers[C, K, V] {
-	x := &layers[C, K, V]{g: g, name: name, of: of}
-	x.cells.g = g
-	x.space = g.add(x)
+	x := &layers[C, K, V]{base: base{g: g, name: name}, of: of}
+	x.b = &x.base
+	g.add(x)
 	x.entry = define(g, name+".entry", func(a, b V) bool { return a.ContentHash() == b.ContentHash() }, x.readEntry)
 	x.merged = define(g, name+".merged", omap.Map[K, V].Equal, x.readMerged)
 	return x
@@ -83,7 +81,7 @@ func (x *layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) { //
 
 // read reads a list. Unlike other readers, its readers run only if their own key changes; see enqueueReaders.
 func (x *layers[C, K, V]) read(r *Reader, c C) *stack[K, V] {
-	return &x.readBuilt(r, x.space, c).val
+	return x.readBuilt(r, c)
 }
 
 func (x *layers[C, K, V]) run(slots []uint32, in lane) {
@@ -91,10 +89,10 @@ func (x *layers[C, K, V]) run(slots []uint32, in lane) {
 }
 
 func (x *layers[C, K, V]) runOne(slot uint32, in lane) {
-	g, id, cell, r := x.g, store.CellID(x.space, slot), x.at(slot), x.g.main
+	g, id, cell, r := x.g, x.id(slot), x.at(slot), x.g.main
 	var now []omap.Map[K, V]
 	base, rank := r.enter(x.space)
-	outcome, reason := r.protect(func() { now = x.of(r, cell.key) })
+	outcome, reason := r.protect(func() { now = x.of(r, x.cells.key(slot)) })
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
 	if outcome == aborted {
 		r.abandoned = append(r.abandoned, reads...)
@@ -102,31 +100,31 @@ func (x *layers[C, K, V]) runOne(slot uint32, in lane) {
 		g.enqueue(id, in)
 		return
 	}
-	g.relink(id, &cell.node, reads)
+	g.relink(id, cell.node, reads)
 	g.absorb(r, in)
 	g.ran[x.space]++
 	kept := cell.flags&ready != 0
 	if outcome == panicked {
-		g.recordFault(id, &cell.node, defect{Panicked, reason, kept})
+		g.recordFault(id, cell.node, defect{Panicked, reason, kept})
 		cell.flags |= ready | failed
 		return
 	}
-	g.recordFault(id, &cell.node, defect{})
+	g.recordFault(id, cell.node, defect{})
 	cell.flags = cell.flags&^failed | ready | present
 	was := cell.val.maps
 	cell.val.maps = now
 	if kept {
-		x.enqueueReaders(cell, was)
+		x.enqueueReaders(cell, x.cells.key(slot), was)
 	}
 }
 
 // enqueueReaders enqueues the cells that read a key whose value may have changed, and updates the merged map.
-func (x *layers[C, K, V]) enqueueReaders(cell *entry[C, stack[K, V]], was []omap.Map[K, V]) {
-	s := &cell.val
+func (x *layers[C, K, V]) enqueueReaders(cell cell[stack[K, V]], list C, was []omap.Map[K, V]) {
+	s := cell.val
 	var changes []omap.Change[K, V]
 	for _, k := range touched(was, s.maps) {
-		if _, n, ok := x.entry.find(entryKey[C, K]{cell.key, k}); ok {
-			x.g.enqueueUser(store.CellID(x.entry.space, n))
+		if _, n, ok := x.entry.find(entryKey[C, K]{list, k}); ok {
+			x.g.enqueueUser(x.entry.b.id(n))
 		}
 		if v, ok := first(s.maps, k); ok {
 			changes = append(changes, omap.Put(k, v))
@@ -141,8 +139,8 @@ func (x *layers[C, K, V]) enqueueReaders(cell *entry[C, stack[K, V]], was []omap
 	if s.hasMerged {
 		s.merged = omap.With(s.merged, changes...)
 	}
-	if _, n, ok := x.merged.find(cell.key); ok {
-		x.g.enqueueUser(store.CellID(x.merged.space, n))
+	if _, n, ok := x.merged.find(list); ok {
+		x.g.enqueueUser(x.merged.b.id(n))
 	} else {
 		s.merged, s.hasMerged = omap.Map[K, V]{}, false
 	}
@@ -203,7 +201,6 @@ func merge[K omap.Key[K], V omap.Value](maps []omap.Map[K, V]) omap.Map[K, V] {
 	return omap.With(maps[largest], changes...)
 }
 
-func (x *layers[C, K, V]) drop(slot uint32) { x.cells.drop(slot) }
+func (x *layers[C, K, V]) drop(slot uint32) { x.remove(slot) }
 
-func (x *layers[C, K, V]) label() string       { return x.name }
-func (x *layers[C, K, V]) key(slot uint32) any { return x.at(slot).key }
+func (x *layers[C, K, V]) key(slot uint32) string { return x.text(slot) }

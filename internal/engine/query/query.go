@@ -1,7 +1,5 @@
 package query
 
-import "github.com/pilotmesh/pilot/internal/engine/store"
-
 // Query is a memoised pure function of a key.
 //
 // Query, Collection, Groups and Layers are interfaces so that only the package that defines one compiles the code behind it.
@@ -22,7 +20,7 @@ type Query[K comparable, V any] interface {
 
 // memo is a query with its cells. What it does with them lies in runner.
 type memo[K comparable, V any] struct {
-	runner
+	runs runner // not embedded, so that its methods are not translated for each memo
 	cells[K, V]
 	eq      func(a, b V) bool
 	fn      func(r *Reader, k K) (V, bool)
@@ -41,9 +39,9 @@ func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn
 
 func define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn func(r *Reader, k K) (V, bool)) *memo[K, V] {
 	q := &memo[K, V]{eq: eq, fn: fn}
-	q.cells.g = g
-	q.runner = newRunner(g, name, q, &q.cells.latch)
-	q.space = g.add(q)
+	q.b = &q.runs.base
+	q.runs.values = q
+	q.runs.register(g, name)
 	return q
 }
 
@@ -51,24 +49,24 @@ func define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn
 // last good value, or an absent result, could grant access that must be denied.
 func Guard[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, deny V, fn func(r *Reader, k K) (V, bool)) Query[K, V] {
 	q := define(g, name, eq, fn)
-	q.deny, q.guards = &deny, true
+	q.deny, q.runs.guards = &deny, true
 	return q
 }
 
 func (q *memo[K, V]) Get(r *Reader, k K) (V, bool) {
-	r.checkRank(q.space)
+	r.checkRank(q.b.space)
 	if r.naive || r.glance {
 		return q.answer(r, k)
 	}
-	q.rlock()
+	q.b.rlock()
 	c, slot, ok := q.find(k)
 	settled := ok && c.flags&ready != 0
-	q.runlock()
+	q.b.runlock()
 	if !settled {
 		c, slot = q.first(r, k)
 	}
-	r.Read(store.CellID(q.space, slot))
-	return c.val, c.flags&present != 0
+	r.Read(q.b.id(slot))
+	return *c.val, c.flags&present != 0
 }
 
 // answer returns the result for k without a new cell: from the existing cell, if the reader takes it, or by running fn. A panic
@@ -76,10 +74,10 @@ func (q *memo[K, V]) Get(r *Reader, k K) (V, bool) {
 func (q *memo[K, V]) answer(r *Reader, k K) (v V, ok bool) {
 	if r.glance {
 		if c, _, ok := q.find(k); ok && c.flags&ready != 0 {
-			return c.val, c.flags&present != 0
+			return *c.val, c.flags&present != 0
 		}
 	}
-	out := q.naively(r, func() { v, ok = q.fn(r, k) })
+	out := q.runs.naively(r, func() { v, ok = q.fn(r, k) })
 	if out == panicked && q.deny != nil {
 		return *q.deny, true
 	}
@@ -91,36 +89,46 @@ func (q *memo[K, V]) answer(r *Reader, k K) (v V, ok bool) {
 }
 
 // first computes the cell of k for the first time, because the running cell reads it. It returns the computed cell.
-func (q *memo[K, V]) first(r *Reader, k K) (*entry[K, V], uint32) {
-	q.lock()
+func (q *memo[K, V]) first(r *Reader, k K) (cell[V], uint32) {
+	q.b.lock()
 	c, slot := q.ensure(k)
-	q.demand(r, slot, &c.node, func() bool {
+	q.runs.demand(r, slot, c.node, func() bool {
 		v, ok := q.fn(r, k)
 		if ok {
-			c.val = v // nobody reads it before the cell is ready
+			*c.val = v // nobody reads it before the cell is ready
 		}
 		return ok
 	})
 	return c, slot
 }
 
-func (q *memo[K, V]) begin(n int) { q.results = make([]V, n) }
-func (q *memo[K, V]) end()        { q.results = nil }
+func (q *memo[K, V]) keyText(slot uint32) string { return q.text(slot) }
+func (q *memo[K, V]) free(slot uint32)           { q.remove(slot) }
 
-func (q *memo[K, V]) evaluate(r *Reader, slot uint32, i int) (ok bool) {
-	q.results[i], ok = q.fn(r, q.at(slot).key)
+func (q *memo[K, V]) begin(n int) {
+	q.results = nil
+	if n > 0 {
+		q.results = make([]V, n)
+	}
+}
+
+func (q *memo[K, V]) evaluate(r *Reader, slot uint32, i int) bool {
+	v, ok := q.fn(r, q.key(slot))
+	if ok {
+		q.results[i] = v
+	}
 	return ok
 }
 
-func (q *memo[K, V]) same(slot uint32, i int) bool { return q.eq(q.at(slot).val, q.results[i]) }
-func (q *memo[K, V]) set(slot uint32, i int)       { q.at(slot).val = q.results[i] }
-
-func (q *memo[K, V]) refuse(i int)        { q.results[i] = *q.deny }
-func (q *memo[K, V]) setDeny(slot uint32) { q.at(slot).val = *q.deny }
-
-func (q *memo[K, V]) unset(slot uint32) {
-	var none V
-	q.at(slot).val = none
+func (q *memo[K, V]) same(slot uint32, i int) bool {
+	return q.eq(*q.values.At(slot), q.results[i])
 }
+func (q *memo[K, V]) set(slot uint32, i int) { *q.values.At(slot) = q.results[i] }
 
-func (q *memo[K, V]) key(slot uint32) any { return q.at(slot).key }
+func (q *memo[K, V]) refuse(slot uint32, i int) {
+	if i < 0 {
+		*q.values.At(slot) = *q.deny
+		return
+	}
+	q.results[i] = *q.deny
+}

@@ -55,7 +55,7 @@ func (r *Reader) Read(id store.ID) {
 	}
 	r.reads = append(r.reads, id)
 	if n := len(r.reads) - r.base; n > failLimit || n > readLimit && r.g.options.Strict {
-		panic(ruleError(fmt.Sprintf("%s reads more than %d things: use Each or GroupBy", r.g.spaces[r.rank].label(), n-1)))
+		panic(ruleError(fmt.Sprintf("%s reads more than %d things: use Each or GroupBy", r.g.bases[r.rank].name, n-1)))
 	}
 }
 
@@ -78,7 +78,7 @@ func (g *Graph) Glance() *Reader { return &Reader{g: g, glance: true, rank: math
 // checkRank panics unless the running cell may read the space.
 func (r *Reader) checkRank(space int) {
 	if space >= r.rank {
-		panic(ruleError(fmt.Sprintf("%s reads %s, which is not defined before it", r.g.spaces[r.rank].label(), r.g.spaces[space].label())))
+		panic(ruleError(fmt.Sprintf("%s reads %s, which is not defined before it", r.g.bases[r.rank].name, r.g.bases[space].name)))
 	}
 }
 

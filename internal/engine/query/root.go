@@ -7,7 +7,7 @@ type root struct{ publish func() }
 
 func (q *memo[K, V]) Observe(k K, fn func(v V, ok bool)) (release func()) {
 	c, slot := q.ensure(k)
-	return q.g.observe(store.CellID(q.space, slot), &c.node, func() { fn(c.val, c.flags&present != 0) })
+	return q.b.g.observe(q.b.id(slot), c.node, func() { fn(*c.val, c.flags&present != 0) })
 }
 
 func (g *Graph) observe(id store.ID, n *node, publish func()) (release func()) {

@@ -11,35 +11,31 @@ import (
 // runner runs the cells of one query. It is the part of a query that does not depend on the types of keys and results: the
 // compiler translates it once, and not for each of some 240 pairs of types, which were 20 MB of each program.
 type runner struct {
-	g      *Graph
-	name   string
-	space  int
+	base
 	guards bool // the query guards access; see Guard
 	values values
-	latch  *latch                                // of the cells
 	waits  map[uint32]chan struct{}              // by slot: closed when the first computation of the cell ends; used while cells run in parallel
 	sinks  map[int]func(collection, elem uint32) // by space: called before a cell changes that is an element of a collection in that space
 }
 
-// values is the view that a runner has of the results of a query. It hides their types. A batch is a list of cells that run
-// together; each has a number in it.
+// values is the view that a runner has of the keys and values of a query's cells. It hides their types. A batch is a list of
+// cells that run together; each has a number in it.
 type values interface {
-	node(slot uint32) *node
-	begin(n int)                                 // starts a batch of n cells
+	keyText(slot uint32) string
+	free(slot uint32)
+	begin(n int)                                 // starts a batch of n cells; 0 ends the last batch
 	evaluate(r *Reader, slot uint32, i int) bool // runs the query's function for cell i of the batch; false if it has no result
-	refuse(i int)                                // makes deny the result of cell i of the batch
+	refuse(slot uint32, i int)                   // makes deny the result of cell i of the batch or, if i is negative, the cell's value
 	same(slot uint32, i int) bool                // reports whether the result of cell i of the batch is the cell's value
-	set(slot uint32, i int)                      // makes the result of cell i of the batch the cell's value
-	end()                                        // ends the batch
-	setDeny(slot uint32)                         // makes deny the cell's value
-	unset(slot uint32)                           // makes the cell's value zero
+	set(slot uint32, i int)                      // makes the result of cell i of the batch the cell's value; zero if it has none
 }
 
-func newRunner(g *Graph, name string, v values, l *latch) runner {
-	return runner{g: g, name: name, values: v, latch: l, waits: make(map[uint32]chan struct{}), sinks: make(map[int]func(uint32, uint32))}
+// register adds the query to a graph.
+func (q *runner) register(g *Graph, name string) {
+	q.g, q.name = g, name
+	q.waits, q.sinks = make(map[uint32]chan struct{}), make(map[int]func(uint32, uint32))
+	g.add(q)
 }
-
-func (q *runner) label() string { return q.name }
 
 // naively runs a query's function, fn, without a cell.
 func (q *runner) naively(r *Reader, fn func()) outcome {
@@ -55,28 +51,28 @@ func (q *runner) naively(r *Reader, fn func()) outcome {
 func (q *runner) demand(r *Reader, slot uint32, n *node, compute func() (ok bool)) {
 	for n.flags&computing != 0 {
 		ready := q.waits[slot]
-		q.latch.unlock()
+		q.unlock()
 		<-ready
-		q.latch.lock()
+		q.lock()
 	}
 	if n.flags&ready != 0 {
-		q.latch.unlock()
+		q.unlock()
 		return
 	}
 	n.flags |= computing
 	if q.g.parallel {
 		q.waits[slot] = make(chan struct{})
 	}
-	q.latch.unlock()
+	q.unlock()
 
-	id := store.CellID(q.space, slot)
+	id := q.id(slot)
 	base, rank := r.enter(q.space)
 	ok := false
 	out, reason := r.protect(func() { ok = compute() })
 	reads := r.leave(base, rank)
 	var found defect
 
-	q.latch.lock()
+	q.lock()
 	n.flags &^= computing
 	switch {
 	case out == aborted:
@@ -85,7 +81,7 @@ func (q *runner) demand(r *Reader, slot uint32, n *node, compute func() (ok bool
 		n.flags |= ready | failed
 		found = defect{kind: Panicked, reason: reason}
 		if q.guards {
-			q.values.setDeny(slot)
+			q.values.refuse(slot, -1)
 			n.flags |= present
 		}
 	case ok:
@@ -98,7 +94,7 @@ func (q *runner) demand(r *Reader, slot uint32, n *node, compute func() (ok bool
 		close(wait)
 		delete(q.waits, slot)
 	}
-	q.latch.unlock()
+	q.unlock()
 	if out == aborted {
 		panic(errNotBuilt)
 	}
@@ -123,12 +119,12 @@ func (q *runner) run(slots []uint32, in lane) {
 	for i, slot := range slots {
 		q.settle(slot, i, &results[i], in)
 	}
-	q.values.end()
+	q.values.begin(0)
 }
 
 // runOne runs cell i of a batch.
 func (q *runner) runOne(r *Reader, slot uint32, i int) (res result) {
-	n := q.values.node(slot)
+	n := q.node(slot)
 	base, rank := r.enter(q.space)
 	res.out, res.reason = r.protect(func() { res.ok = q.values.evaluate(r, slot, i) })
 	reads := r.leave(base, rank)
@@ -143,7 +139,7 @@ func (q *runner) runOne(r *Reader, slot uint32, i int) (res result) {
 
 // settle stores the result of cell i of a batch. If it differs from the old one, the cells that read it are enqueued.
 func (q *runner) settle(slot uint32, i int, res *result, in lane) {
-	g, n, id := q.g, q.values.node(slot), store.CellID(q.space, slot)
+	g, n, id := q.g, q.node(slot), q.id(slot)
 	if res.out == aborted {
 		g.enqueue(id, in)
 		return
@@ -160,7 +156,7 @@ func (q *runner) settle(slot uint32, i int, res *result, in lane) {
 	case q.guards:
 		n.flags |= failed
 		g.recordFault(id, n, defect{kind: Panicked, reason: res.reason})
-		q.values.refuse(i)
+		q.values.refuse(slot, i)
 		res.ok = true
 	default:
 		n.flags |= failed
@@ -176,11 +172,9 @@ func (q *runner) settle(slot uint32, i int, res *result, in lane) {
 		return
 	}
 	q.noteSinks(n, slot)
+	q.values.set(slot, i)
 	if n.flags &^= present; res.ok {
 		n.flags |= present
-		q.values.set(slot, i)
-	} else {
-		q.values.unset(slot)
 	}
 	q.changed(n, id)
 }
@@ -207,6 +201,9 @@ func (q *runner) changed(n *node, id store.ID) {
 		q.g.publish = append(q.g.publish, id)
 	}
 }
+
+func (q *runner) key(slot uint32) string { return q.values.keyText(slot) }
+func (q *runner) drop(slot uint32)       { q.values.free(slot) }
 
 // runParallel calls fn for 0 to n-1. It uses all workers if n is at least Options.ParallelFrom.
 func (g *Graph) runParallel(n int, fn func(r *Reader, i int)) {

@@ -16,11 +16,11 @@ type held struct {
 // compare checks that a slab finds and lists what the model has, where it was put.
 func compare(t *rapid.T, s *Slab[int, int], model map[int]held) {
 	for k, h := range model {
-		if n, ok := s.Find(k); !ok || n != h.slot || s.At(n) != h.item || s.Get(n) != h.item || *h.item != h.val {
+		if n, ok := s.Find(k); !ok || n != h.slot || s.At(n) != h.item || s.Lookup(n) != h.item || *h.item != h.val {
 			t.Fatalf("%d is at slot %d (%v), want %d of slot %d where it was", k, n, ok, h.val, h.slot)
 		}
 	}
-	for k, n := range s.Slots() {
+	for k, n := range s.Each() {
 		if model[k].slot != n {
 			t.Fatalf("%d has slot %d, want %d", k, n, model[k].slot)
 		}
@@ -51,7 +51,7 @@ func TestAgainstMap(t *testing.T) {
 			case ok:
 				s.Drop(k)
 				delete(model, k)
-				if p := s.Get(h.slot); p != nil && *p != 0 {
+				if p := s.Lookup(h.slot); p != nil && *p != 0 {
 					t.Fatalf("slot %d is free and holds %d", h.slot, *p)
 				}
 			default:
@@ -65,15 +65,15 @@ func TestAgainstMap(t *testing.T) {
 			}
 		}
 		s.Drop(-1)
-		if s.Len() != len(model) {
-			t.Fatalf("%d items, want %d", s.Len(), len(model))
+		if s.Count() != len(model) {
+			t.Fatalf("%d items, want %d", s.Count(), len(model))
 		}
 		compare(t, &s, model)
 		for k := range model {
 			s.Drop(k)
 		}
-		if s.Len() != 0 || s.pages != nil || s.free != nil || s.of != nil {
-			t.Fatalf("an empty slab keeps %d pages", len(s.pages))
+		if s.Count() != 0 || s.list != nil || s.free != nil || s.of != nil {
+			t.Fatalf("an empty slab keeps %d pages", len(s.list))
 		}
 	})
 }
@@ -89,7 +89,7 @@ func TestFreesMemory(t *testing.T) {
 		s.Drop(k)
 	}
 	pages := 0
-	for _, p := range s.pages {
+	for _, p := range s.list {
 		if p != nil {
 			pages++
 		}

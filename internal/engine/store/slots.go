@@ -66,13 +66,13 @@ func (s *slots[K, T]) ensure(k K) uint32 {
 
 // release frees a slot if its row or group is absent.
 func (s *slots[K, T]) release(n uint32) {
-	if it := s.kept.Get(n); it != nil && it.used && !it.present {
+	if it := s.kept.Lookup(n); it != nil && it.used && !it.present {
 		s.kept.Drop(it.key)
 	}
 }
 
 func (s *slots[K, T]) info(space string, n uint32) LeafInfo {
-	it := s.kept.Get(n)
+	it := s.kept.Lookup(n)
 	if it == nil || !it.used {
 		return LeafInfo{Space: space}
 	}

@@ -91,7 +91,7 @@ func TestAbsentLeaves(t *testing.T) {
 	tx.Commit()
 	db.Release(r.reads[0])
 	db.Release(r.reads[1])
-	rows, groups := pods.(*table[string, pod]).rows.kept.Len(), zones.(*index[string, omap.Name]).groups.kept.Len()
+	rows, groups := pods.(*table[string, pod]).rows.kept.Count(), zones.(*index[string, omap.Name]).groups.kept.Count()
 	if rows != 0 || groups != 0 {
 		t.Errorf("released leaves are kept: %d rows, %d groups", rows, groups)
 	}
