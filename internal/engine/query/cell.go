@@ -77,7 +77,7 @@ func (b *base) unlock() {
 	}
 }
 
-// add adds the node of a new cell.
+// addNode adds the node of a new cell.
 func (b *base) addNode(slot uint32) {
 	if slot >= store.MaxSlots {
 		panic("query: too many cells in one query")

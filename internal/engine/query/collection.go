@@ -28,15 +28,14 @@ type Collection[C comparable, V Output] interface {
 	Element(k C, name omap.Name) (ID, bool)
 }
 
-// collection is a Collection with its cells. How their maps are made lies in assembly.
+// collection is a Collection with its cells, whose maps assembly makes.
 type collection[C comparable, V Output] struct {
 	assembly[V]
 	cells[C, collected[V]]
 	naively func(r *Reader, k C) []V // the outputs of all elements, computed without cells
 }
 
-// assembly makes the maps of a collection. It is the part of a collection that does not depend on the type of the keys, so that
-// the compiler translates it once for each form of output.
+// assembly makes the maps of a collection. It is the part of a collection that does not depend on the type of the keys; see doc.go.
 type assembly[V Output] struct {
 	base
 	values       *slab.Pages[collected[V]]

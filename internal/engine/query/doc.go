@@ -27,6 +27,11 @@
 // The naive reader (Graph.Naive) evaluates the same functions from the rows alone: it remembers nothing, records nothing, and
 // finds index groups by scanning. Tests compare the incremental results with the naive ones after random sequences of changes.
 //
+// The compiler translates each method of a generic type once for each combination of types. Cells have some 240 of them, so code
+// here depends on types only where it must: base, runner and userSet depend on none, assembly on the outputs, and cells and memo on
+// both. Methods of generic types must not have the names of methods that generic code calls on interfaces (Get, Len, Size): the
+// linker keeps every method of such a name.
+//
 // Goroutines: one goroutine, the owner, calls Commit, Slice, Observe and all other methods. While it runs a large batch of
 // cells it uses further goroutines, which all end before the call returns.
 package query

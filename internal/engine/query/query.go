@@ -18,7 +18,7 @@ type Query[K comparable, V any] interface {
 	KeyOf(id ID) (k K, ok bool)
 }
 
-// memo is a query with its cells. What it does with them lies in runner.
+// memo is a query with its cells, which runner runs.
 type memo[K comparable, V any] struct {
 	runs runner // not embedded, so that its methods are not translated for each memo
 	cells[K, V]
@@ -95,7 +95,7 @@ func (q *memo[K, V]) first(r *Reader, k K) (cell[V], uint32) {
 	q.runs.demand(r, slot, c.node, func() bool {
 		v, ok := q.fn(r, k)
 		if ok {
-			*c.val = v // nobody reads it before the cell is ready
+			*c.val = v // no other worker reads it before the cell is ready
 		}
 		return ok
 	})

@@ -8,8 +8,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 )
 
-// runner runs the cells of one query. It is the part of a query that does not depend on the types of keys and results: the
-// compiler translates it once, and not for each of some 240 pairs of types, which were 20 MB of each program.
+// runner runs the cells of one query. It is the part of a query that does not depend on the types of keys and results, so that
+// the compiler translates it once; see doc.go.
 type runner struct {
 	base
 	guards bool // the query guards access; see Guard
@@ -179,7 +179,7 @@ func (q *runner) settle(slot uint32, i int, res *result, in lane) {
 	q.changed(n, id)
 }
 
-// noteSinks reports to the collections of which a cell is an element that the cell's value is about to change.
+// noteSinks reports to collections that the value of one of their elements is about to change.
 func (q *runner) noteSinks(n *node, slot uint32) {
 	if len(q.sinks) == 0 {
 		return
