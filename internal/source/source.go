@@ -23,6 +23,8 @@ type Event struct {
 	// if the object was removed.
 	Object *api.Object
 	Value  kube.Value
+	// Position is the place of Value in a file; zero if it does not come from one. An Object has its own.
+	Position api.Position
 	// Added reports that the object is new at the source. A receiver that has processed neither the addition nor later events
 	// may drop all of them when the object is removed.
 	Added bool

@@ -245,6 +245,7 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 			s = &plain
 		}
 		write(tx, t.Kube.Services, e.Key, s, ok)
+		write(tx, t.Positions, e.Key, e.Position, ok && e.Position.File != "")
 		t.Kube.Clusters.Set(tx, e.Key.Cluster, true)
 		t.splitService(tx, e.Key)
 		t.exposeServices(tx, e.Key)

@@ -104,3 +104,25 @@ func TestReadinessOfPods(t *testing.T) {
 		t.Error("rows are left")
 	}
 }
+
+// TestPlaceOfService checks that a Service from a file has the place of its document, until it is removed or comes from a cluster.
+func TestPlaceOfService(t *testing.T) {
+	tables := state.New(state.Options{})
+	k := api.Key{Kind: kube.KindService, Namespace: "shop", Name: "a", Cluster: "west"}
+	at := api.Position{File: "shop.yaml", Line: 7}
+	for _, c := range []struct {
+		name  string
+		event source.Event
+		want  api.Position
+	}{
+		{"in a file", source.Event{Key: k, Value: &kube.Service{}, Position: at}, at},
+		{"in a cluster", source.Event{Key: k, Value: &kube.Service{NodeLocal: true}}, api.Position{}},
+		{"in a file again", source.Event{Key: k, Value: &kube.Service{}, Position: at}, at},
+		{"removed", source.Event{Key: k}, api.Position{}},
+	} {
+		apply(tables, source.Batch{Source: "s", Events: []source.Event{c.event}})
+		if got, _ := tables.Positions.Peek(k); got != c.want {
+			t.Errorf("%s: the place is %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}

@@ -247,7 +247,7 @@ func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems []
 			events = append(events, source.Event{Key: key})
 		case winner.exists() && !winner.same(old):
 			l.published[key] = winner
-			events = append(events, source.Event{Key: key, Object: winner.object, Value: winner.value, Added: !old.exists()})
+			events = append(events, source.Event{Key: key, Object: winner.object, Value: winner.value, Position: winner.at, Added: !old.exists()})
 		}
 	}
 	clear(l.touched)

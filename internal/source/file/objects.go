@@ -15,6 +15,7 @@ import (
 type version struct {
 	object *api.Object
 	value  kube.Value
+	at     api.Position // of value
 }
 
 func (v version) exists() bool { return v.object != nil || v.value != nil }
@@ -124,7 +125,7 @@ func (f *file) fill(path string, docs []decoded, old *file) bool {
 func (f *file) claim(d decoded, last map[api.Key]version) bool {
 	f.addProblems(d.Problems)
 	for _, item := range d.items {
-		f.claims = append(f.claims, &claim{key: item.Key, at: d.Position, version: version{value: item.Value}})
+		f.claims = append(f.claims, &claim{key: item.Key, at: d.Position, version: version{value: item.Value, at: d.Position}})
 	}
 	switch {
 	case d.unread:

@@ -63,8 +63,8 @@ func TestKubernetes(t *testing.T) {
 	}
 	write(t, w.path("a.yaml"), serviceOf("a", 81)+"---\n"+serviceOf("b", 80))
 	w.until("a is edited", w.port("a", 81))
-	if len(w.last.Events) != 1 {
-		t.Errorf("events %v", w.last.Events)
+	if len(w.last.Events) != 1 || w.last.Events[0].Position != (api.Position{File: w.path("a.yaml"), Line: 1}) {
+		t.Errorf("events %+v", w.last.Events)
 	}
 	write(t, w.path("a.yaml"), strings.Replace(serviceOf("a", 82), "port: 82", "port: x", 1)+"---\n"+serviceOf("b", 83))
 	w.until("b is edited", w.port("b", 83))

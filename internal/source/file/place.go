@@ -74,7 +74,9 @@ func place(path string, data []byte, wanted []*api.Problem) {
 	}
 	byObject := map[api.Key][]*api.Problem{}
 	for _, p := range wanted {
-		byObject[p.Object] = append(byObject[p.Object], p)
+		k := p.Object
+		k.Cluster = "" // documents do not name it
+		byObject[k] = append(byObject[k], p)
 	}
 	for _, t := range likelyFirst(texts, wanted) {
 		if len(byObject) == 0 {
@@ -87,7 +89,7 @@ func place(path string, data []byte, wanted []*api.Problem) {
 			problems := byObject[d.Key]
 			text := d
 			d.Check()
-			if len(problems) == 0 || d.Object == nil {
+			if len(problems) == 0 || d.Object == nil && d.Other == nil {
 				continue
 			}
 			delete(byObject, d.Key) // the first document counts

@@ -17,6 +17,7 @@ func TestPlace(t *testing.T) {
 		"one.yaml": route, "moved.yaml": "# a comment\n\n" + route, "list.yaml": list,
 		"second.yaml":  "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: other, namespace: r}\nspec: {hosts: [x.example], http: [{route: [{destination: {host: y}}]}]}\n---\n" + route,
 		"refused.yaml": route + "  wrong: true\n", "absent.yaml": "{}\n",
+		"service.yaml": "# moved\napiVersion: v1\nkind: Service\nmetadata: {name: r, namespace: shop}\nspec:\n  ports: [{port: 80}]\n",
 		"r.json": `{"apiVersion":"networking.istio.io/v1","kind":"VirtualService","metadata":{"name":"r","namespace":"shop"},` + "\n" + `"spec":{"hosts":["a.example"],"http":[{"route":[{"destination":{"host":"b.example"}}]}]}}`,
 	}
 	for name, text := range files {
@@ -50,6 +51,10 @@ func TestPlace(t *testing.T) {
 		if got, want := list[0].Position, (api.Position{File: c.path, Line: c.line, Column: c.column}); got != want {
 			t.Errorf("%s of %s is at %+v, want %+v", c.field, c.path, got, want)
 		}
+	}
+	services := []api.Problem{{Object: api.Key{Kind: "Service", Namespace: "shop", Name: "r", Cluster: "east"}, Position: api.Position{File: filepath.Join(dir, "service.yaml"), Line: 77}}}
+	if s.Place(services); services[0].Position.Line != 2 {
+		t.Errorf("the Service is at line %d, want 2", services[0].Position.Line)
 	}
 }
 
