@@ -18,7 +18,7 @@ func TestPlace(t *testing.T) {
 		"second.yaml":  "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: other, namespace: r}\nspec: {hosts: [x.example], http: [{route: [{destination: {host: y}}]}]}\n---\n" + route,
 		"refused.yaml": route + "  wrong: true\n", "absent.yaml": "{}\n",
 		"service.yaml": "# moved\napiVersion: v1\nkind: Service\nmetadata: {name: r, namespace: shop}\nspec:\n  ports: [{port: 80}]\n",
-		"r.json": `{"apiVersion":"networking.istio.io/v1","kind":"VirtualService","metadata":{"name":"r","namespace":"shop"},` + "\n" + `"spec":{"hosts":["a.example"],"http":[{"route":[{"destination":{"host":"b.example"}}]}]}}`,
+		"r.json":       `{"apiVersion":"networking.istio.io/v1","kind":"VirtualService","metadata":{"name":"r","namespace":"shop"},` + "\n" + `"spec":{"hosts":["a.example"],"http":[{"route":[{"destination":{"host":"b.example"}}]}]}}`,
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
