@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
@@ -209,7 +209,7 @@ func uncounted(m why.Mesh, r *query.Reader, settings gateways.IngressSettings, h
 }
 
 // whyNot says why an object does not count; empty if it does.
-func whyNot(m why.Mesh, r *query.Reader, a state.Admission, settings gateways.IngressSettings) string {
+func whyNot(m why.Mesh, r *query.Reader, a gatewayrows.Admission, settings gateways.IngressSettings) string {
 	switch m.Queries.Gateways.Standing(r, a) {
 	case gateway.Off:
 		return "Ingresses are switched off by ingressControllerMode in the mesh settings"

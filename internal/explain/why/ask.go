@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/peer"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -146,7 +147,7 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 			if part := roleOf(leaf.Query); part != "" {
 				i.addSource(key, part, "", leaf.Changed)
 			}
-		case state.ServerKey:
+		case gatewayrows.ServerKey:
 			i.addSource(key.Gateway, "servers", "", leaf.Changed)
 		case settings.Setting:
 			i.addSource(api.Key{Kind: "MeshConfig"}, "mesh settings", "", leaf.Changed)

@@ -8,7 +8,7 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 )
@@ -60,7 +60,7 @@ func (i *inquiry) inboundPolicies() {
 			list = append(list, i.tokenPolicy(row))
 		}
 	}
-	var custom []*state.AuthorizationPolicy
+	var custom []*policies.Authorization
 	for k := range set.Members(i.Tables, i.r, api.KindAuthorizationPolicy).All() {
 		row, ok := i.Tables.Security.Authorizations.Peek(k)
 		if !ok {
@@ -112,7 +112,7 @@ func (i *inquiry) addRefusedPolicies() {
 }
 
 // customTrouble says why the provider of CUSTOM policies cannot be asked; empty if it can.
-func (i *inquiry) customTrouble(list []*state.AuthorizationPolicy) string {
+func (i *inquiry) customTrouble(list []*policies.Authorization) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -131,13 +131,13 @@ func (i *inquiry) customTrouble(list []*state.AuthorizationPolicy) string {
 }
 
 // tokenPolicy describes a RequestAuthentication.
-func (i *inquiry) tokenPolicy(row *state.RequestAuthentication) Policy {
+func (i *inquiry) tokenPolicy(row *policies.Authentication) Policy {
 	p := Policy{Object: i.Ref(row.Object), Action: tokenAction, Rules: len(row.Spec.GetJwtRules())}
 	for _, rule := range row.Spec.GetJwtRules() {
 		is := Issuer{Name: rule.GetIssuer(), Keys: "inline keys", Required: rule.GetPresence() == security.JWTRule_REQUIRED}
-		address, only, _ := i.Tables.FetchedByProxy(rule)
+		address, only, _ := i.Tables.Security.FetchedByProxy(rule)
 		_, unseen := i.Queries.Scope.KeyServer(i.r, scope.SetOf(i.class).WithoutNames(), address)
-		switch source, fetched := state.KeySourceOf(rule); {
+		switch source, fetched := policies.KeySourceOf(rule); {
 		case address != "" && unseen == "":
 			is.Keys = "keys that Envoy fetches from " + source.Shown()
 		case only:

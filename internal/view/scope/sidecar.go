@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/claim"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/view/extension"
 	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
@@ -166,7 +167,7 @@ func (q *Queries) SelectingSidecar(r *query.Reader, namespace string, labels mes
 func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) (*state.Sidecar, bool) {
 	var best *state.Sidecar
 	for l := range labels.All() {
-		with := q.tables.SidecarsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l})
+		with := q.tables.SidecarsByLabel.Group(r, selected.LabelIn{Namespace: namespace, Label: l})
 		s, ok := q.oldest(r, with, func(s *state.Sidecar) bool {
 			return mesh.HasAll(labels, s.Selector)
 		})
@@ -178,11 +179,11 @@ func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Label
 }
 
 func older(a, b *state.Sidecar) bool {
-	return state.AgeKey{Created: a.Created, Key: a.Object}.Compare(state.AgeKey{Created: b.Created, Key: b.Object}) < 0
+	return selected.AgeKey{Created: a.Created, Key: a.Object}.Compare(selected.AgeKey{Created: b.Created, Key: b.Object}) < 0
 }
 
 // oldest is the first of some Sidecars that fits.
-func (q *Queries) oldest(r *query.Reader, of omap.Map[state.AgeKey, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
+func (q *Queries) oldest(r *query.Reader, of omap.Map[selected.AgeKey, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
 	read := 0
 	for at := range of.All() {
 		if read++; read > maxSidecarsTried {
