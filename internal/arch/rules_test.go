@@ -68,6 +68,7 @@ var flow = []struct{ pkg, imports string }{
 	{"state/gatewayrows", "api api/gateway api/ingress engine/omap engine/store mesh proxy state/claim state/selected"},
 	{"state", "api api/destination api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},
 	// From rows to the objects that a class may see and must obey.
+	{"view/service/exposure", "engine/omap engine/query mesh"},
 	{"view/...", "api api/code api/destination api/fields api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy run/safedial state/... view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},

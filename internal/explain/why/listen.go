@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -208,7 +209,7 @@ func (i *inquiry) listenersOf(name string) {
 
 // candidates are the hosts that ask for an address.
 func (i *inquiry) candidates(ip string, port uint32) []string {
-	at := service.Address{IP: ip, Port: port}
+	at := exposure.Address{IP: ip, Port: port}
 	if ip == envoy.Wildcard || ip == "::" {
 		at.IP = ""
 	}
@@ -217,13 +218,13 @@ func (i *inquiry) candidates(ip string, port uint32) []string {
 		at.IP, all, own = "", i.Queries.Services.Index.Loopback, i.Queries.Scope.Index.Loopback
 	}
 	var list []string
-	add := func(group omap.Map[service.Candidate, omap.Unit]) {
+	add := func(group omap.Map[exposure.Candidate, omap.Unit]) {
 		for c := range group.All() {
 			name := c.Host
 			if name == "" {
 				name = "HTTP services"
 			}
-			if c.Created != service.OnlyInBase && !slices.Contains(list, name) && len(list) < maxReasons {
+			if c.Created != exposure.OnlyInBase && !slices.Contains(list, name) && len(list) < maxReasons {
 				list = append(list, name)
 			}
 		}
