@@ -46,7 +46,7 @@ func (t *Tables) defineAddresses() {
 		if k.Kind != api.KindServiceEntry {
 			return
 		}
-		at := selected.AgeKey{age(o), k}
+		at := selected.AgeKey{Created: age(o), Key: k}
 		named(o, func(block netip.Prefix) {
 			if block.IsSingleIP() {
 				add(block.Addr(), Holder{false, at})

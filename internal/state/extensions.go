@@ -103,7 +103,7 @@ func (t *Tables) defineExtensions(db *store.DB) {
 	e.ByLabel = store.NewIndex(e.Selections, "extensionsByLabel", selected.ByFirstLabel)
 	e.ProxyConfigs = store.NewTable[api.Key](db, "proxyConfigs", func(a, b *ProxyConfig) bool { return a.Hash == b.Hash && a.Created == b.Created })
 	e.ProxyConfigVersions = store.NewIndex(e.ProxyConfigs, "proxyConfigVersions", func(k api.Key, p *ProxyConfig, add func(struct{}, ProxyConfigVersion)) {
-		add(struct{}{}, ProxyConfigVersion{selected.AgeKey{p.Created, k}, p.Hash})
+		add(struct{}{}, ProxyConfigVersion{selected.AgeKey{Created: p.Created, Key: k}, p.Hash})
 	})
 }
 

@@ -179,8 +179,8 @@ func (k *Kube) definePods(db *store.DB) {
 	})
 	k.LabelSets = store.NewIndex(k.Pods, "labelSets", func(key api.Key, p *kube.Pod, add func(selected.LabelIn, PodLabels)) {
 		for l := range p.Labels.All() {
-			add(selected.LabelIn{key.Namespace, l}, PodLabels{key.Namespace, p.Labels})
-			add(selected.LabelIn{"", l}, PodLabels{key.Namespace, p.Labels})
+			add(selected.LabelIn{Namespace: key.Namespace, Label: l}, PodLabels{key.Namespace, p.Labels})
+			add(selected.LabelIn{Namespace: "", Label: l}, PodLabels{key.Namespace, p.Labels})
 		}
 	})
 }

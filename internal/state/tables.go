@@ -298,13 +298,13 @@ func (t *Tables) defineServices(db *store.DB) {
 	})
 	t.InlineByLabel = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(selected.LabelIn, api.Key)) {
 		for _, label := range e.Labels() {
-			add(selected.LabelIn{k.Namespace, label}, k)
-			add(selected.LabelIn{"", label}, k)
+			add(selected.LabelIn{Namespace: k.Namespace, Label: label}, k)
+			add(selected.LabelIn{Namespace: "", Label: label}, k)
 		}
 	})
 	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(selected.LabelIn, api.Key)) {
 		if labels := mesh.SortedLabels(e.Selector); len(labels) > 0 {
-			add(selected.LabelIn{k.Namespace, labels[0]}, k)
+			add(selected.LabelIn{Namespace: k.Namespace, Label: labels[0]}, k)
 		}
 	})
 	t.Workloads = store.NewTable[api.Key, mesh.Endpoint](db, "workloads", mesh.Endpoint.Equal)
@@ -313,8 +313,8 @@ func (t *Tables) defineServices(db *store.DB) {
 	})
 	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(selected.LabelIn, api.Key)) {
 		for label := range e.Labels.All() {
-			add(selected.LabelIn{k.Namespace, label}, k)
-			add(selected.LabelIn{"", label}, k)
+			add(selected.LabelIn{Namespace: k.Namespace, Label: label}, k)
+			add(selected.LabelIn{Namespace: "", Label: label}, k)
 		}
 	})
 }
@@ -324,7 +324,7 @@ func (t *Tables) defineRules(db *store.DB) {
 	t.DestinationRules = store.NewTable[api.Key, *DestinationRule](db, "destinationRules", (*DestinationRule).equal)
 	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, selected.AgeKey)) {
 		if len(d.Selector) > 0 {
-			add(k.Namespace, selected.AgeKey{d.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: d.Created, Key: k})
 		}
 	})
 	t.CredentialUsers = store.NewIndex(t.DestinationRules, "credentialUsers", func(k api.Key, d *DestinationRule, add func(string, api.Key)) {
@@ -345,12 +345,12 @@ func (t *Tables) defineRules(db *store.DB) {
 	t.Sidecars = store.NewTable[api.Key, *Sidecar](db, "sidecars", func(a, b *Sidecar) bool { return a.Hash == b.Hash && a.Created == b.Created })
 	t.SidecarsFor = store.NewIndex(t.Sidecars, "sidecarsFor", func(k api.Key, s *Sidecar, add func(string, selected.AgeKey)) {
 		if len(s.Selector) == 0 {
-			add(k.Namespace, selected.AgeKey{s.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: s.Created, Key: k})
 		}
 	})
 	t.SidecarsByLabel = store.NewIndex(t.Sidecars, "sidecarsByLabel", func(k api.Key, s *Sidecar, add func(selected.LabelIn, selected.AgeKey)) {
 		if labels := mesh.SortedLabels(s.Selector); len(labels) > 0 {
-			add(selected.LabelIn{k.Namespace, labels[0]}, selected.AgeKey{s.Created, k})
+			add(selected.LabelIn{Namespace: k.Namespace, Label: labels[0]}, selected.AgeKey{Created: s.Created, Key: k})
 		}
 	})
 }

@@ -74,12 +74,12 @@ func (t *Tables) defineTelemetry(db *store.DB) {
 	s.Objects = store.NewTable[api.Key](db, "telemetries", func(a, b *TelemetryObject) bool { return a.Hash == b.Hash && a.Created == b.Created })
 	s.Wide = store.NewIndex(s.Objects, "telemetriesForAll", func(k api.Key, o *TelemetryObject, add func(string, selected.AgeKey)) {
 		if !o.Selection.Targeted && o.Selection.Labels.Empty() {
-			add(k.Namespace, selected.AgeKey{o.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: o.Created, Key: k})
 		}
 	})
 	s.ByLabel = store.NewIndex(s.Objects, "telemetriesByLabel", func(k api.Key, o *TelemetryObject, add func(selected.LabelIn, SelectingTelemetry)) {
 		selected.ByFirstLabel(k, o.Selection, func(in selected.LabelIn, p selected.Policy) {
-			add(in, SelectingTelemetry{selected.AgeKey{o.Created, k}, p.Labels})
+			add(in, SelectingTelemetry{selected.AgeKey{Created: o.Created, Key: k}, p.Labels})
 		})
 	})
 	s.Measuring = store.NewIndex(s.Objects, "measuringTelemetries", func(k api.Key, o *TelemetryObject, add func(struct{}, api.Key)) {

@@ -257,13 +257,13 @@ func (g *Tables) Define(db *store.DB, domain string) {
 				continue // each Ingress has the others, for all hosts
 			}
 			for _, host := range server.Hosts {
-				add(host.Name, selected.AgeKey{s.Created, k})
+				add(host.Name, selected.AgeKey{Created: s.Created, Key: k})
 			}
 		}
 	})
 	g.RoutesFor = store.NewIndex(g.Routes, "gatewayRoutesFor", func(k api.Key, s *Routes, add func(string, selected.AgeKey)) {
 		for _, route := range s.Routes {
-			add(route.Host, selected.AgeKey{s.Created, k})
+			add(route.Host, selected.AgeKey{Created: s.Created, Key: k})
 		}
 	})
 	g.Routed = store.NewIndex(g.Routes, "gatewayRouted", func(k api.Key, _ *Routes, add func(struct{}, api.Key)) { add(struct{}{}, k) })
@@ -294,13 +294,13 @@ func (g *Tables) defineAdmission(db *store.DB) {
 	g.Classes = store.NewTable[api.Key, Class](db, "ingressClasses", func(a, b Class) bool { return a == b })
 	g.DefaultClasses = store.NewIndex(g.Classes, "defaultIngressClasses", func(k api.Key, c Class, add func(struct{}, selected.AgeKey)) {
 		if c.Default {
-			add(struct{}{}, selected.AgeKey{c.Created, k})
+			add(struct{}{}, selected.AgeKey{Created: c.Created, Key: k})
 		}
 	})
 	list := func(name string, of func(*Servers) bool) store.Index[Admission, selected.AgeKey] {
 		return store.NewIndex(g.Servers, name, func(k api.Key, s *Servers, add func(Admission, selected.AgeKey)) {
 			if s.Admission.ByClass && of(s) {
-				add(s.Admission, selected.AgeKey{s.Created, k})
+				add(s.Admission, selected.AgeKey{Created: s.Created, Key: k})
 			}
 		})
 	}

@@ -134,7 +134,7 @@ func (g *Tables) defineDeclared(db *store.DB) {
 			return
 		}
 		for _, h := range s.Hosts {
-			add(h.Name, selected.AgeKey{s.Created, k.Gateway})
+			add(h.Name, selected.AgeKey{Created: s.Created, Key: k.Gateway})
 		}
 	})
 	g.CredentialUsers = store.NewIndex(d.Servers, "gatewayCredentialUsers", func(k ServerKey, s *Server, add func(string, api.Key)) {

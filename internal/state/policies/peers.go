@@ -35,17 +35,17 @@ func (p *Peers) Define(db *store.DB) {
 	p.Policies = store.NewTable[api.Key, *Peer](db, "peerPolicies", (*Peer).equal)
 	p.For = store.NewIndex(p.Policies, "peerPoliciesFor", func(k api.Key, p *Peer, add func(string, selected.AgeKey)) {
 		if len(p.Selector) == 0 {
-			add(k.Namespace, selected.AgeKey{p.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: p.Created, Key: k})
 		}
 	})
 	p.ByLabel = store.NewIndex(p.Policies, "peerPoliciesByLabel", func(k api.Key, p *Peer, add func(selected.LabelIn, selected.AgeKey)) {
 		if labels := mesh.SortedLabels(p.Selector); len(labels) > 0 {
-			add(selected.LabelIn{k.Namespace, labels[0]}, selected.AgeKey{p.Created, k})
+			add(selected.LabelIn{Namespace: k.Namespace, Label: labels[0]}, selected.AgeKey{Created: p.Created, Key: k})
 		}
 	})
 	p.Opening = store.NewIndex(p.Policies, "openingPeerPolicies", func(k api.Key, p *Peer, add func(string, selected.AgeKey)) {
 		if len(p.Selector) > 0 && p.MTLS.Has(mesh.MTLSDisabled) {
-			add(k.Namespace, selected.AgeKey{p.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: p.Created, Key: k})
 		}
 	})
 }
