@@ -132,8 +132,11 @@ var flow = []struct{ pkg, imports string }{
 	{"controller/impersonation", "api api/kube loop security/identity state/..."},
 	{"controller/cluster", "api api/kube controller/entries controller/status security/identity source/kept state/... view/registration"},
 	// Pages and metrics; the agent.
-	{"inject/webhook", "api inject"},
-	{"inject", "api"},
+	{"inject/owner", ""},
+	{"inject/probe", ""},
+	{"inject/tree", ""},
+	{"inject/webhook", "api inject inject/owner inject/tree"},
+	{"inject", "api inject/owner inject/probe inject/tree"},
 	// Objects of a control plane on a cluster.
 	{"install/check", "api inject install"},
 	{"install/pods", ""},
@@ -203,7 +206,6 @@ var largePackages = map[string]struct {
 }{
 	"api/rules":             {3800, "the rules of all kinds are methods of one checker, and kinds share the rules of their parts"},
 	"xds/class":             {3500, "the stack of layers and the queries that fill it read each other"},
-	"inject":                {3400, "one job carries a pod through all steps of its injection"},
 	module + "cmd/pilotctl": {3900, "each command is one file, and all share the flags of the program"},
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Client is a client that connects again, and what it says and asks of one type.
+// Client is a client that connects again, with its claims and its requests about one type.
 type Client struct {
 	Type resource.Type
 	// Request has the versions that the client says it has.
