@@ -174,7 +174,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, visits *arriv
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Visits: visits, Refused: secure.refuse, OpenConfiguration: s.OpenConfiguration,
 		Observe: func(c loop.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
-			secure.trust.setRoots(tables.PresentCACertificates(), tables.PresentBundle)
+			secure.trust.setRoots(tables.PresentCACertificates(), tables.Security.PresentBundle)
 			secure.hooks.setConfig(tables)
 			observe(c)
 		},

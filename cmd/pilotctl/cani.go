@@ -16,11 +16,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/explain/analyze"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
 func canICommand() *cobra.Command {
-	var d why.Described
+	var d described.Request
 	c := &cobra.Command{
 		Use:   "can-i --from NAMESPACE/ACCOUNT --to HOST:PORT [FILE|DIR|-]...",
 		Short: "Show whether a request is allowed, and which rule decides",
@@ -74,7 +75,7 @@ command line is invalid.`,
 }
 
 // describe adds the flags that describe a request.
-func describe(f *pflag.FlagSet, d *why.Described) {
+func describe(f *pflag.FlagSet, d *described.Request) {
 	f.StringVar(&d.From, "from", "", "service account of the client, as NAMESPACE/ACCOUNT; none for a client outside the mesh")
 	f.StringVar(&d.TrustDomain, "trust-domain", "", "trust domain of the client, if it is not the mesh's own")
 	f.StringVar(&d.Address, "from-ip", "", "IP address of the client")
@@ -108,7 +109,7 @@ func exitFor(a *why.Access) error {
 }
 
 // askAccess asks the control plane, or evaluates files if there are any.
-func askAccess(cmd *cobra.Command, address string, d why.Described, files, meshConfigs []string, domain string) (*why.Access, error) {
+func askAccess(cmd *cobra.Command, address string, d described.Request, files, meshConfigs []string, domain string) (*why.Access, error) {
 	if d.To == "" {
 		return nil, errors.New("--to: say which service the request goes to, as HOST:PORT")
 	}

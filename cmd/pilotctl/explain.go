@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/spelling"
 	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -77,7 +78,7 @@ func explainCommand() *cobra.Command {
 		if len(args) == 1 {
 			return explainCode(cmd.OutOrStdout(), *form, args[0])
 		}
-		var a why.Answer
+		var a reply.Answer
 		query := url.Values{"proxyID": {args[0]}, "kind": {args[1]}, "name": {args[2]}}
 		if err := get(cmd.Context(), *address, "/debug/explain", query, &a); err != nil {
 			return err
@@ -90,7 +91,7 @@ func explainCommand() *cobra.Command {
 		if err := show(w); err != nil {
 			return err
 		}
-		if a.Verdict != why.Served && a.Verdict != why.NotAsked {
+		if a.Verdict != reply.Served && a.Verdict != reply.NotAsked {
 			return run.ErrFailed
 		}
 		return nil

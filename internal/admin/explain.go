@@ -10,6 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/explain/ingresses"
 	"github.com/pilotmesh/pilot/internal/explain/patched"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/loop"
 )
 
@@ -27,7 +29,7 @@ func (p *Pages) explain(r *http.Request) (any, error) {
 		return nil, err
 	}
 	type found struct {
-		answer *why.Answer
+		answer *reply.Answer
 		names  iter.Seq[string]
 		err    error
 	}
@@ -63,7 +65,7 @@ func (p *Pages) canI(r *http.Request) (any, error) {
 		answer *why.Access
 		err    error
 	}
-	d, err := why.DescribedBy(r.URL.Query())
+	d, err := described.RequestBy(r.URL.Query())
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "%v", err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -22,15 +24,15 @@ func TestExplain(t *testing.T) {
 	w.connect("web-1.shop")
 	w.connect("web-1.bank")
 	const host = "reviews.shop.svc.cluster.local"
-	a := eventually(w, question("web-1.shop", "host", "reviews"), func(a why.Answer) bool { return a.Verdict == why.Served })
-	if a.Version != why.Version || a.Name != host || len(a.Ports) != 1 || a.Ports[0].Route != "80" || a.Ports[0].Endpoints != 2 {
+	a := eventually(w, question("web-1.shop", "host", "reviews"), func(a reply.Answer) bool { return a.Verdict == reply.Served })
+	if a.Version != reply.Version || a.Name != host || len(a.Ports) != 1 || a.Ports[0].Route != "80" || a.Ports[0].Endpoints != 2 {
 		t.Errorf("got %+v", a)
 	}
-	if !slices.ContainsFunc(a.Sources, func(s why.Source) bool { return s.Object.Position() == "mesh.yaml:2" && s.Role == "service" }) {
+	if !slices.ContainsFunc(a.Sources, func(s reply.Source) bool { return s.Object.Position() == "mesh.yaml:2" && s.Role == "service" }) {
 		t.Errorf("the declaration is not named: %+v", a.Sources)
 	}
-	a = eventually(w, question("web-1.bank", "cds", "outbound|9080||ratings.shop.svc.cluster.local"), func(why.Answer) bool { return true })
-	if a.Verdict != why.Absent || len(a.Reasons) != 1 || a.Reasons[0].Fix == "" || a.Reasons[0].Object.Name != "ratings" {
+	a = eventually(w, question("web-1.bank", "cds", "outbound|9080||ratings.shop.svc.cluster.local"), func(reply.Answer) bool { return true })
+	if a.Verdict != reply.Absent || len(a.Reasons) != 1 || a.Reasons[0].Fix == "" || a.Reasons[0].Object.Name != "ratings" {
 		t.Errorf("got %+v", a)
 	}
 	var names Names
@@ -60,7 +62,7 @@ metadata: {name: reviews, namespace: shop}
 spec: {action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}
 `)
 	page := func(path string) string {
-		return "/debug/can-i?" + why.Described{From: "bank/api", To: "reviews.shop:80", Path: path}.Query().Encode()
+		return "/debug/can-i?" + described.Request{From: "bank/api", To: "reviews.shop:80", Path: path}.Query().Encode()
 	}
 	var a why.Access
 	if w.read(page("/"), &a); a.Verdict != access.Allowed || len(a.Answers) != 1 || a.Answers[0].Workloads != 2 {
@@ -95,8 +97,8 @@ func TestHeldBack(t *testing.T) {
 		!slices.Contains(held.Objects, Object{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"}) {
 		t.Errorf("got %+v", held)
 	}
-	a := eventually(w, question("web-1.shop", resource.Cluster.Kind(), cluster), func(why.Answer) bool { return true })
-	if a.Verdict != why.HeldBack || len(a.Reasons) != 1 || !strings.Contains(a.Reasons[0].Text, "not to my taste") {
+	a := eventually(w, question("web-1.shop", resource.Cluster.Kind(), cluster), func(reply.Answer) bool { return true })
+	if a.Verdict != reply.HeldBack || len(a.Reasons) != 1 || !strings.Contains(a.Reasons[0].Text, "not to my taste") {
 		t.Errorf("got %+v", a)
 	}
 }

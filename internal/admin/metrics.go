@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
@@ -156,7 +157,7 @@ func (m *Metrics) Closed(_ protocol.Variant, code codes.Code) {
 }
 
 // Sent counts a response that was written.
-func (m *Metrics) Sent(t resource.Type, sent *protocol.Message, took time.Duration) {
+func (m *Metrics) Sent(t resource.Type, sent *response.Message, took time.Duration) {
 	m.pushes.WithLabelValues(label(t)).Inc()
 	m.sentBytes.WithLabelValues(label(t)).Add(float64(sent.Size))
 	m.sentResources.WithLabelValues(label(t)).Add(float64(sent.Resources + sent.Removed))

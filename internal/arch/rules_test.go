@@ -62,8 +62,13 @@ var flow = []struct{ pkg, imports string }{
 	{"state/claim", "api api/kube api/registry engine/omap engine/store mesh"},
 	{"state/connected", "api api/rejection engine/omap engine/store mesh proxy"},
 	{"state/settings", "api api/connection api/gateway engine/intern engine/store mesh security/compliance"},
+	{"state/provider", ""},
+	{"state/selected", "api engine/intern mesh"},
+	{"state/policies", "api api/kube engine/omap engine/store mesh source state/provider state/selected"},
+	{"state/gatewayrows", "api api/gateway api/ingress engine/omap engine/store mesh proxy state/claim state/selected"},
 	{"state", "api api/destination api/gateway api/ingress api/kube api/registry engine/intern engine/omap engine/store mesh proxy security/compliance source state/..."},
 	// From rows to the objects that a class may see and must obey.
+	{"view/service/exposure", "engine/omap engine/query mesh"},
 	{"view/...", "api api/code api/destination api/fields api/gateway api/ingress api/kube api/registry api/spelling engine/intern engine/omap engine/query engine/store mesh proxy run/safedial state/... view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},
@@ -84,29 +89,34 @@ var flow = []struct{ pkg, imports string }{
 	{"ads/arrivals", ""},
 	{"ads/gate", ""},
 	{"ads/request", "engine/omap xds/resource"},
-	{"ads/protocol/hold", "engine/omap xds/resource"},
+	{"ads/protocol/hold", "ads/protocol/content engine/omap xds/resource"},
 	{"ads/protocol/memo", ""},
 	{"ads/protocol/nameset", "engine/omap"},
 	{"ads/protocol/subscribe", "ads/protocol/memo ads/request engine/omap xds/resource"},
 	{"ads/protocol/content", "engine/omap xds/resource"},
-	{"ads/protocol/claim", "ads/request engine/omap xds/resource"},
 	{"ads/protocol/reject", "engine/omap xds/resource"},
-	{"ads/protocol", "ads/protocol/claim ads/protocol/content ads/protocol/hold ads/protocol/memo ads/protocol/nameset ads/protocol/reject ads/protocol/subscribe ads/request engine/omap engine/store xds/resource"},
+	{"ads/protocol/response", "ads/protocol/content ads/request xds/resource"},
+	{"ads/protocol/transition", "ads/protocol/content ads/protocol/nameset ads/protocol/reject ads/protocol/response ads/protocol/subscribe ads/request engine/omap xds/resource"},
+	{"ads/protocol/overlay", "ads/protocol/content ads/protocol/reject ads/protocol/subscribe ads/protocol/transition engine/omap xds/resource"},
+	{"ads/protocol/claim", "ads/protocol/nameset ads/protocol/subscribe ads/protocol/transition ads/request engine/omap xds/resource"},
+	{"ads/protocol", "ads/protocol/claim ads/protocol/content ads/protocol/hold ads/protocol/memo ads/protocol/nameset ads/protocol/overlay ads/protocol/reject ads/protocol/response ads/protocol/subscribe ads/protocol/transition ads/request engine/omap engine/store xds/resource"},
 	{"ads/configuration", "ads/request engine/omap xds/resource"},
-	{"ads/server", "ads/configuration ads/gate ads/protocol ads/protocol/reject ads/request engine/omap engine/store security/identity xds/resource"},
+	{"ads/server", "ads/configuration ads/gate ads/protocol ads/protocol/reject ads/protocol/response ads/request engine/omap engine/store security/identity xds/resource"},
 	{"loop", "ads/... api api/rejection engine/omap engine/query engine/store mesh proxy run security/identity source state/... view/... xds/..."},
 	// Questions, answered by the same queries.
 	{"explain/access", ""},
 	{"explain/page", ""},
-	{"explain/why", "api api/gateway api/ingress api/kube api/spelling engine/intern engine/omap engine/query engine/store explain/access explain/page mesh proxy security/identity state/... view/... xds/authz xds/class xds/envoy xds/resource xds/route"},
-	{"explain/ingresses", "api api/gateway api/ingress engine/query engine/store explain/page explain/why mesh state view/gateway"},
-	{"explain/entrance", "api api/gateway api/ingress api/kube engine/omap engine/query engine/store explain/page explain/why mesh proxy state/... view/..."},
+	{"explain/why/reply", "api api/spelling engine/omap engine/store explain/access explain/page xds/envoy"},
+	{"explain/why/described", "explain/access mesh security/identity xds/envoy"},
+	{"explain/why", "api api/gateway api/ingress api/kube api/spelling engine/intern engine/omap engine/query engine/store explain/access explain/page explain/why/described explain/why/reply mesh proxy security/identity state/... view/... xds/authz xds/class xds/envoy xds/resource xds/route"},
+	{"explain/ingresses", "api api/gateway api/ingress engine/query engine/store explain/page explain/why/... mesh state/... view/gateway"},
+	{"explain/entrance", "api api/gateway api/ingress api/kube engine/omap engine/query engine/store explain/page explain/why/... mesh proxy state/... view/..."},
 	{"explain/patched", "api engine/query explain/why mesh proxy state/... view/... xds/class"},
 	{"explain/flow", ""},
 	{"explain/configdump", ""},
 	{"explain/sarif", "api api/code"},
 	{"explain/live", "ads/protocol ads/server api api/kube engine/store loop proxy xds/resource"},
-	{"explain/analyze", "api api/code api/kube api/spelling engine/omap engine/query engine/store explain/entrance explain/ingresses explain/patched explain/why mesh security/credential source source/object state/... xds/class"},
+	{"explain/analyze", "api api/code api/kube api/spelling engine/omap engine/query engine/store explain/entrance explain/ingresses explain/patched explain/why/... mesh security/credential source source/object state/... xds/class"},
 	// What queries want, done outside.
 	{"controller/fair", ""},
 	{"controller/addresses", "api engine/omap loop view/allocation"},
@@ -122,18 +132,21 @@ var flow = []struct{ pkg, imports string }{
 	{"controller/impersonation", "api api/kube loop security/identity state/..."},
 	{"controller/cluster", "api api/kube controller/entries controller/status security/identity source/kept state/... view/registration"},
 	// Pages and metrics; the agent.
-	{"inject/webhook", "api inject"},
-	{"inject", "api"},
+	{"inject/owner", ""},
+	{"inject/probe", ""},
+	{"inject/tree", ""},
+	{"inject/webhook", "api inject inject/owner inject/tree"},
+	{"inject", "api inject/owner inject/probe inject/tree"},
 	// Objects of a control plane on a cluster.
 	{"install/check", "api inject install"},
 	{"install/pods", ""},
 	{"install/tags", "install"},
 	{"install/migrate", "api api/code config explain/analyze"},
 	{"install", "api api/spelling inject"},
-	{"admin", "ads/protocol ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/ingresses explain/live explain/patched explain/why inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
+	{"admin", "ads/protocol ads/protocol/response ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/ingresses explain/live explain/patched explain/why/... inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"admin/bugreport", "admin explain/configdump"},
 	{"admin/dashboard", ""},
-	{"admin/summary", "admin explain/entrance explain/why"},
+	{"admin/summary", "admin explain/entrance explain/why/..."},
 	// Commands of pilotctl, and the part that they share.
 	{"ctl/console", "admin install/pods run"},
 	{"ctl/proxyconfig", "admin ctl/console explain/configdump install/pods run"},
@@ -174,7 +187,7 @@ var outside = []struct{ prefix, only, why string }{
 	{"istio.io/api", "api/... source/... state/... view/... xds/... ads/... loop security/ca config inject agent/... admin explain/... meshtest", "the kernel and the vocabulary have no user types"},
 	{"google.golang.org/protobuf", "api/... proxy api/rejection source/... state/... view/... xds/... ads/... loop explain/... security/ca config inject agent/... admin meshtest", "the kernel and the vocabulary have no messages"},
 	{"google.golang.org/grpc", "loop xds/route ads/server source/... security/admission security/ca admin agent/... run", "only what speaks on the network needs it"},
-	{"google.golang.org/grpc/mem", "ads/protocol ads/server agent/...", "buffers are made ready once; the protocol knows no more of gRPC"},
+	{"google.golang.org/grpc/mem", "ads/protocol/response ads/server agent/...", "buffers are made ready once; the protocol knows no more of gRPC"},
 	{"helm.sh/helm", "install", "charts are rendered in one place"},
 	{"istio.io/istio", "", "another control plane is not a library"},
 }
@@ -183,8 +196,18 @@ var outside = []struct{ prefix, only, why string }{
 const (
 	fileLines     = 500
 	functionLines = 60   // in tests as well
-	packageLines  = 4000 // without tests
+	packageLines  = 3000 // without tests
 )
+
+// largePackages have budgets of their own, in lines, and the reason. The list only shrinks.
+var largePackages = map[string]struct {
+	lines int
+	why   string
+}{
+	"api/rules":             {3800, "the rules of all kinds are methods of one checker, and kinds share the rules of their parts"},
+	"xds/class":             {3500, "the stack of layers and the queries that fill it read each other"},
+	module + "cmd/pilotctl": {3900, "each command is one file, and all share the flags of the program"},
+}
 
 // exportedNames is how many types, functions, constants and variables a package may export. One with more says why in its
 // package comment, in a sentence that begins with manyNames.

@@ -8,6 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"github.com/pilotmesh/pilot/internal/inject/owner"
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 // anyPod generates pods with containers, probes, hooks, ports, volumes and annotations.
@@ -41,7 +44,7 @@ func anyPod(t *rapid.T) *corev1.Pod {
 	}
 	if p.Annotations[templatesAnnotation] != grpcSimpleTemplate && rapid.Bool().Draw(t, "own proxy") {
 		user := int64(99)
-		own := corev1.Container{Name: proxyName, Image: autoImage, Env: []corev1.EnvVar{{Name: "OWN", Value: "1"}}, SecurityContext: &corev1.SecurityContext{RunAsUser: &user}}
+		own := corev1.Container{Name: proxyName, Image: tree.AutoImage, Env: []corev1.EnvVar{{Name: "OWN", Value: "1"}}, SecurityContext: &corev1.SecurityContext{RunAsUser: &user}}
 		p.Spec.Containers = append([]corev1.Container{own}, p.Spec.Containers...)
 	}
 	if rapid.Bool().Draw(t, "own volume") {
@@ -80,14 +83,14 @@ func TestAgain(t *testing.T) {
 		i, _ := prepared(t, mode)
 		p := anyPod(rt)
 		before := p.DeepCopy()
-		first, err := i.Inject(Request{Pod: p, Owner: OwnerOf(p)})
+		first, err := i.Inject(Request{Pod: p, Owner: owner.Of(p)})
 		if err != nil {
 			rt.Fatal(err)
 		}
 		if text(rt, p) != text(rt, before) {
 			rt.Fatal("the given pod has changed")
 		}
-		again, err := i.Inject(Request{Pod: first.Pod, Owner: OwnerOf(first.Pod)})
+		again, err := i.Inject(Request{Pod: first.Pod, Owner: owner.Of(first.Pod)})
 		if err != nil {
 			rt.Fatal(err)
 		}

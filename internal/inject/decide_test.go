@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pilotmesh/pilot/internal/inject/owner"
 )
 
 // TestDecide: the decision by labels of namespace and pod, revision, selectors and policy.
@@ -100,11 +102,11 @@ func TestOwner(t *testing.T) {
 		if name, value, ok := strings.Cut(c.labels, "="); ok {
 			p.Labels[name] = value
 		}
-		if got := OwnerOf(p).uid(); got != c.want {
+		if got := owner.Of(p).ID(); got != c.want {
 			t.Errorf("%s %s: %s", c.kind, c.name, got)
 		}
 	}
-	if got := OwnerOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}).uid(); got != "kubernetes://apis/v1/namespaces/default/pods/a" {
+	if got := owner.Of(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}).ID(); got != "kubernetes://apis/v1/namespaces/default/pods/a" {
 		t.Error(got)
 	}
 }

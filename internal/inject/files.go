@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	networking "istio.io/api/networking/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	networking "istio.io/api/networking/v1beta1"
-
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/inject/owner"
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 // Outcome is what became of one workload of a file.
@@ -205,7 +206,7 @@ type opened struct {
 	path     []string
 	template []byte // the template as a pod
 	pod      corev1.Pod
-	owner    Owner
+	owner    owner.Workload
 }
 
 // openWorkload reads a workload. The path leads to its pod template.
@@ -222,7 +223,7 @@ func openWorkload(b []byte, path []string) (*opened, error) {
 	if err := json.Unmarshal(b, &head); err != nil {
 		return nil, fmt.Errorf("the metadata of the object: %w", err)
 	}
-	w.owner = Owner{head.APIVersion, head.Kind, head.Metadata.Namespace, head.Metadata.Name}
+	w.owner = owner.Workload{APIVersion: head.APIVersion, Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
 	at := b
 	for n := 0; ; n++ {
 		var level map[string]json.RawMessage
@@ -249,14 +250,14 @@ func openWorkload(b []byte, path []string) (*opened, error) {
 		return nil, fmt.Errorf("the pods of %s %s: %w", head.Kind, head.Metadata.Name, err)
 	}
 	if len(path) == 0 {
-		w.owner = OwnerOf(&w.pod)
+		w.owner = owner.Of(&w.pod)
 	}
 	return w, nil
 }
 
 // write returns the workload with the pod in the place of its template. Fields that this version of the program does not know stay.
 func (w *opened) write(after *corev1.Pod) ([]byte, error) {
-	text, err := Patch(&w.pod, after)
+	text, err := tree.Patch(&w.pod, after)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 // grpcAgent is the template of applications whose gRPC library does the work of a proxy: the agent gives it certificates and the
@@ -57,7 +59,7 @@ func (j *job) application(t *part, env map[string]string, volumes ...volume) {
 		for _, v := range volumes {
 			add.VolumeMounts = append(add.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: v.path, ReadOnly: v.readOnly})
 		}
-		if merged, err := overlay(add, c); err == nil {
+		if merged, err := tree.Overlay(add, c); err == nil {
 			t.containers = append(t.containers, merged)
 		}
 	}

@@ -14,14 +14,14 @@ import (
 	"strings"
 	"time"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
-	networking "istio.io/api/networking/v1beta1"
-
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/inject/owner"
 )
 
 // Names of containers.
@@ -142,7 +142,7 @@ func (i *Injector) revision() string {
 // Request is a pod to be injected.
 type Request struct {
 	Pod   *corev1.Pod
-	Owner Owner
+	Owner owner.Workload
 	// Namespace is the namespace of the pod; nil if nothing but its name is known.
 	Namespace *Namespace
 	// Cluster and Network, if set, name the cluster that asks, and its network; they go before the values.

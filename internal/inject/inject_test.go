@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/inject/owner"
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -115,7 +117,7 @@ func pod(annotations map[string]string) *corev1.Pod {
 
 func injected(t *testing.T, i *Injector, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	r, err := i.Inject(Request{Pod: p, Owner: OwnerOf(p)})
+	r, err := i.Inject(Request{Pod: p, Owner: owner.Of(p)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,10 +211,10 @@ func TestPatch(t *testing.T) {
 	for _, mode := range []string{"{}", "{native: true}"} {
 		i, _ := prepared(t, mode)
 		p := pod(nil)
-		p.Spec.Containers = append([]corev1.Container{{Name: proxyName, Image: autoImage}}, p.Spec.Containers...)
+		p.Spec.Containers = append([]corev1.Container{{Name: proxyName, Image: tree.AutoImage}}, p.Spec.Containers...)
 		p.Spec.InitContainers = []corev1.Container{{Name: "a"}, {Name: captureName, Image: "own"}, {Name: "b"}}
 		after := injected(t, i, p)
-		text, err := Patch(p, after)
+		text, err := tree.Patch(p, after)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +231,7 @@ func TestPatch(t *testing.T) {
 		if !jsonpatch.Equal(got, want) {
 			t.Errorf("%s\nbecame %s", text, got)
 		}
-		if again, err := Patch(after, after); err != nil || string(again) != "[]" {
+		if again, err := tree.Patch(after, after); err != nil || string(again) != "[]" {
 			t.Errorf("a patch of nothing is %s (%v)", again, err)
 		}
 	}

@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
+	"github.com/pilotmesh/pilot/internal/inject/probe"
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 // job is the injection of one pod.
@@ -97,12 +99,12 @@ func (j *job) assemble(t part) error {
 		security := map[string]any{}
 		if pod.Spec.SecurityContext != nil {
 			var err error
-			if security, err = toTree(pod.Spec.SecurityContext); err != nil {
+			if security, err = tree.Of(pod.Spec.SecurityContext); err != nil {
 				return err
 			}
 		}
 		pod.Spec.SecurityContext = &corev1.PodSecurityContext{}
-		if err := fromTree(mergeTrees(security, t.security), pod.Spec.SecurityContext); err != nil {
+		if err := tree.Into(tree.Merge(security, t.security), pod.Spec.SecurityContext); err != nil {
 			return fmt.Errorf("the value gateways.securityContext: %w", err)
 		}
 	}
@@ -147,7 +149,7 @@ func (j *job) customise(t *part) error {
 			if user == nil {
 				continue
 			}
-			merged, err := overlay(c, *user)
+			merged, err := tree.Overlay(c, *user)
 			if err != nil {
 				return err
 			}
@@ -169,7 +171,7 @@ func (j *job) keep(t part, from, to []corev1.Container) []corev1.Container {
 	for _, c := range from {
 		switch {
 		case containerOf(t, c.Name) != nil:
-		case c.Image == "" || c.Image == autoImage:
+		case c.Image == "" || c.Image == tree.AutoImage:
 			j.warn("container %s: it has no effect, because the template injects no such container", c.Name)
 		default:
 			to = append(to, c)
@@ -233,18 +235,18 @@ func (j *job) redirect(t *part) error {
 	var probers string
 	_, own := j.pod.Annotations[statusPortAnnotation]
 	if rewrite && (!own || numbered(j.pod, statusPortAnnotation, "") != 0) { // with 0 the kubelet asks no agent
-		if probers, err = rewriteProbes(j.pod, j.statusPort); err != nil {
+		if probers, err = probe.Redirect(j.pod, proxyName, j.statusPort); err != nil {
 			return err
 		}
 	}
-	for name, value := range map[string]string{scrapeVariable: metrics, probersVariable: probers} {
+	for name, value := range map[string]string{scrapeVariable: metrics, probe.Variable: probers} {
 		if value != "" {
 			proxy.Env = setEnv(proxy.Env, corev1.EnvVar{Name: name, Value: value})
 		}
 	}
 	proxy.Env = setAll(proxy.Env, j.place())
 	slices.SortStableFunc(proxy.Env, func(a, b corev1.EnvVar) int {
-		return cmp.Compare(slices.Index([]string{scrapeVariable, probersVariable}, a.Name), slices.Index([]string{scrapeVariable, probersVariable}, b.Name))
+		return cmp.Compare(slices.Index([]string{scrapeVariable, probe.Variable}, a.Name), slices.Index([]string{scrapeVariable, probe.Variable}, b.Name))
 	})
 	return nil
 }

@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
 )
 
 const (
@@ -112,7 +112,7 @@ func (j *job) environment(more ...corev1.EnvVar) ([]corev1.EnvVar, error) {
 		{Name: clusterVariable, Value: j.cluster},
 		{Name: networkVariable, Value: j.network},
 		{Name: "ISTIO_META_WORKLOAD_NAME", Value: cmp.Or(j.pod.Labels[workloadLabel], owner.Name)},
-		{Name: "ISTIO_META_OWNER", Value: owner.uid()},
+		{Name: "ISTIO_META_OWNER", Value: owner.ID()},
 		{Name: "ISTIO_META_MESH_ID", Value: cmp.Or(g.MeshID, domain)},
 		{Name: "TRUST_DOMAIN", Value: domain},
 		{Name: "COMPLIANCE_POLICY", Value: j.injector.config.Compliance},

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 // volumeOf returns a volume of a pod; nil if there is none with this name.
@@ -128,7 +130,7 @@ func TestNetworkLabel(t *testing.T) {
 // pod decides.
 func TestPlace(t *testing.T) {
 	p := pod(map[string]string{configAnnotation: "proxyMetadata: {ISTIO_META_NETWORK: net-b, OTHER: x}"})
-	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: proxyName, Image: autoImage, Env: []corev1.EnvVar{{Name: clusterVariable, Value: "mine"}}})
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: proxyName, Image: tree.AutoImage, Env: []corev1.EnvVar{{Name: clusterVariable, Value: "mine"}}})
 	for _, c := range []struct{ values, cluster, network, label string }{
 		{"{}", "mine", "net-b", ""},
 		{"{values: {global: {network: net-a, multiCluster: {clusterName: east}}}}", "east", "net-a", "net-a"},

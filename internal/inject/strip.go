@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pilotmesh/pilot/internal/inject/probe"
 )
 
 // status is the content of the annotation of an injected pod: the names of all additions.
@@ -81,14 +83,7 @@ func restore(pod *corev1.Pod) {
 	if former == nil {
 		return
 	}
-	var original map[string]prober
-	if json.Unmarshal([]byte(valueOf(former, probersVariable)), &original) == nil {
-		eachProbe(pod, func(path string, handler *corev1.ProbeHandler) {
-			if p, ok := original[path]; ok && handler.HTTPGet != nil && handler.HTTPGet.Path == path {
-				*handler = p.handler()
-			}
-		})
-	}
+	probe.Restore(pod, proxyName, valueOf(former, probe.Variable))
 	if pod.Annotations[scrapePathName] != mergedPath {
 		return
 	}

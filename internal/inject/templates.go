@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 // template adds what a template injects to the parts.
@@ -36,7 +38,7 @@ func (t *part) join(o part) error {
 	}
 	place := func(list *[]corev1.Container, c corev1.Container) error {
 		if former := containerOf(*t, c.Name); former != nil {
-			merged, err := overlay(*former, c)
+			merged, err := tree.Overlay(*former, c)
 			*former = merged
 			return err
 		}
@@ -191,7 +193,7 @@ func (j *job) gateway() (part, error) {
 		t.security["sysctls"] = []any{map[string]any{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}}
 	}
 	if s := j.values.Gateways.SeccompProfile; s != nil && *s != (corev1.SeccompProfile{}) {
-		if t.security["seccompProfile"], err = toTree(s); err != nil {
+		if t.security["seccompProfile"], err = tree.Of(s); err != nil {
 			return t, err
 		}
 	}

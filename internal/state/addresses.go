@@ -11,13 +11,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Holder is a ServiceEntry that uses an address.
 type Holder struct {
 	// Allocated is true if the address is one of status.addresses, and false if the author of the object names it.
 	Allocated bool
-	AgeKey
+	selected.AgeKey
 }
 
 // Compare orders by age, and for one object its named address before the allocated one.
@@ -45,7 +46,7 @@ func (t *Tables) defineAddresses() {
 		if k.Kind != api.KindServiceEntry {
 			return
 		}
-		at := AgeKey{age(o), k}
+		at := selected.AgeKey{Created: age(o), Key: k}
 		named(o, func(block netip.Prefix) {
 			if block.IsSingleIP() {
 				add(block.Addr(), Holder{false, at})

@@ -34,7 +34,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 		t.writeNetworks(tx, b.Networks)
 	}
 	for _, e := range b.Events {
-		if t.applyKube(tx, e) || t.applyKeySet(tx, e) || t.applyBundle(tx, e) || t.applyResolution(tx, e) || t.applyRegistry(tx, e) {
+		if t.applyKube(tx, e) || t.Security.Apply(tx, e) || t.applyResolution(tx, e) || t.applyRegistry(tx, e) {
 			continue
 		}
 		at := sourcedKey{b.Source, e.Key}
@@ -49,7 +49,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 
 // writeSettings replaces the settings. It reports whether the rows of objects must be rewritten.
 func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
-	t.writeProviders(tx, m)
+	t.Security.WriteProviders(tx, m)
 	t.writeTelemetryProviders(tx, m)
 	return t.Settings.Write(tx, m)
 }

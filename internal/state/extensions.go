@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Extensions are the filters that users add to proxies: WasmPlugins and TrafficExtensions.
@@ -21,9 +22,9 @@ type Extensions struct {
 	Contents store.Table[api.Key, *ExtensionContent]
 	// Selections are the workloads that extensions select. ForAll lists the extensions of a namespace that select all workloads, and ByLabel
 	// the others by the first label of their selector.
-	Selections store.Table[api.Key, Selection]
+	Selections store.Table[api.Key, selected.Workloads]
 	ForAll     store.Index[string, api.Key]
-	ByLabel    store.Index[LabelIn, SelectingPolicy]
+	ByLabel    store.Index[selected.LabelIn, selected.Policy]
 	// PullSecrets lists the Secrets with credentials of registries that extensions name, by namespace and name, under the empty key.
 	PullSecrets store.Index[struct{}, api.Key]
 	// ProxyConfigs are the ProxyConfig objects, which count when a proxy is injected.
@@ -74,7 +75,7 @@ type ProxyConfig struct {
 
 // ProxyConfigVersion is a version of a ProxyConfig object. It changes whenever the object does.
 type ProxyConfigVersion struct {
-	AgeKey
+	selected.AgeKey
 	Hash omap.Hash
 }
 
@@ -97,12 +98,12 @@ func (t *Tables) defineExtensions(db *store.DB) {
 			add(struct{}{}, api.Key{Namespace: k.Namespace, Name: name})
 		}
 	})
-	e.Selections = store.NewTable[api.Key](db, "extensionSelections", same[Selection])
-	e.ForAll = store.NewIndex(e.Selections, "extensionsForAll", forAll)
-	e.ByLabel = store.NewIndex(e.Selections, "extensionsByLabel", byFirstLabel)
+	e.Selections = store.NewTable[api.Key](db, "extensionSelections", same[selected.Workloads])
+	e.ForAll = store.NewIndex(e.Selections, "extensionsForAll", selected.ForAll)
+	e.ByLabel = store.NewIndex(e.Selections, "extensionsByLabel", selected.ByFirstLabel)
 	e.ProxyConfigs = store.NewTable[api.Key](db, "proxyConfigs", func(a, b *ProxyConfig) bool { return a.Hash == b.Hash && a.Created == b.Created })
 	e.ProxyConfigVersions = store.NewIndex(e.ProxyConfigs, "proxyConfigVersions", func(k api.Key, p *ProxyConfig, add func(struct{}, ProxyConfigVersion)) {
-		add(struct{}{}, ProxyConfigVersion{AgeKey{p.Created, k}, p.Hash})
+		add(struct{}{}, ProxyConfigVersion{selected.AgeKey{Created: p.Created, Key: k}, p.Hash})
 	})
 }
 
@@ -112,7 +113,7 @@ func (t *Tables) splitTrafficExtension(tx *store.Txn, o *api.Object, spec *exten
 		Network: spec.GetWasm().GetType() == extensions.PluginType_NETWORK, Traffic: extensionTraffic(spec.GetMatch()),
 	}
 	t.writeExtension(tx, o, place, &ExtensionContent{Wasm: spec.GetWasm(), Lua: spec.GetLua(), Hash: o.Hash},
-		selectionOf(spec.GetSelector().GetMatchLabels(), nil, spec.GetTargetRefs()))
+		selected.By(spec.GetSelector().GetMatchLabels(), nil, spec.GetTargetRefs()))
 }
 
 func (t *Tables) splitWasmPlugin(tx *store.Txn, o *api.Object, spec *extensions.WasmPlugin) {
@@ -124,10 +125,10 @@ func (t *Tables) splitWasmPlugin(tx *store.Txn, o *api.Object, spec *extensions.
 		Url: spec.GetUrl(), Sha256: spec.GetSha256(), ImagePullPolicy: spec.GetImagePullPolicy(), ImagePullSecret: spec.GetImagePullSecret(),
 		PluginConfig: spec.GetPluginConfig(), PluginName: spec.GetPluginName(), FailStrategy: spec.GetFailStrategy(), VmConfig: spec.GetVmConfig(), Type: spec.GetType(),
 	}}
-	t.writeExtension(tx, o, place, content, selectionOf(spec.GetSelector().GetMatchLabels(), spec.GetTargetRef(), spec.GetTargetRefs()))
+	t.writeExtension(tx, o, place, content, selected.By(spec.GetSelector().GetMatchLabels(), spec.GetTargetRef(), spec.GetTargetRefs()))
 }
 
-func (t *Tables) writeExtension(tx *store.Txn, o *api.Object, place *ExtensionPlace, content *ExtensionContent, to Selection) {
+func (t *Tables) writeExtension(tx *store.Txn, o *api.Object, place *ExtensionPlace, content *ExtensionContent, to selected.Workloads) {
 	t.Extensions.Places.Set(tx, o.Key, place)
 	t.Extensions.Contents.Set(tx, o.Key, content)
 	t.Extensions.Selections.Set(tx, o.Key, to)

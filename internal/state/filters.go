@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"slices"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	networking "istio.io/api/networking/v1alpha3"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Filters are the EnvoyFilters.
@@ -18,10 +20,10 @@ type Filters struct {
 	// Rows are the EnvoyFilters, Orders the order in which they are applied, and Selections the workloads that they select.
 	Rows       store.Table[api.Key, *EnvoyFilter]
 	Orders     store.Table[api.Key, FilterOrder]
-	Selections store.Table[api.Key, Selection]
+	Selections store.Table[api.Key, selected.Workloads]
 	// ForAll lists the EnvoyFilters of a namespace that select all workloads, and ByLabel the others by the first label of their selector.
 	ForAll  store.Index[string, api.Key]
-	ByLabel store.Index[LabelIn, SelectingPolicy]
+	ByLabel store.Index[selected.LabelIn, selected.Policy]
 	// Conditions are what the patches of an EnvoyFilter demand of proxies, each once. One that demands nothing has no row. ConditionalIn lists
 	// the EnvoyFilters of a namespace that have a row.
 	Conditions    store.Table[api.Key, intern.List[proxy.Condition]]
@@ -57,9 +59,9 @@ func (t *Tables) defineFilters(db *store.DB) {
 	f := &t.Filters
 	f.Rows = store.NewTable[api.Key](db, "envoyFilters", func(a, b *EnvoyFilter) bool { return a.Hash == b.Hash })
 	f.Orders = store.NewTable[api.Key](db, "filterOrders", same[FilterOrder])
-	f.Selections = store.NewTable[api.Key](db, "filterSelections", same[Selection])
-	f.ForAll = store.NewIndex(f.Selections, "filtersForAll", forAll)
-	f.ByLabel = store.NewIndex(f.Selections, "filtersByLabel", byFirstLabel)
+	f.Selections = store.NewTable[api.Key](db, "filterSelections", same[selected.Workloads])
+	f.ForAll = store.NewIndex(f.Selections, "filtersForAll", selected.ForAll)
+	f.ByLabel = store.NewIndex(f.Selections, "filtersByLabel", selected.ByFirstLabel)
 	f.Conditions = store.NewTable[api.Key](db, "filterConditions", same[intern.List[proxy.Condition]])
 	f.ConditionalIn = store.NewIndex(f.Conditions, "conditionalFilters", func(k api.Key, _ intern.List[proxy.Condition], add func(string, api.Key)) {
 		add(k.Namespace, k)
@@ -69,7 +71,7 @@ func (t *Tables) defineFilters(db *store.DB) {
 func (t *Tables) splitEnvoyFilter(tx *store.Txn, o *api.Object, spec *networking.EnvoyFilter) {
 	t.Filters.Rows.Set(tx, o.Key, &EnvoyFilter{Object: o.Key, Spec: spec, Hash: o.Hash})
 	t.Filters.Orders.Set(tx, o.Key, FilterOrder{spec.GetPriority(), age(o)})
-	t.Filters.Selections.Set(tx, o.Key, selectionOf(spec.GetWorkloadSelector().GetLabels(), nil, spec.GetTargetRefs()))
+	t.Filters.Selections.Set(tx, o.Key, selected.By(spec.GetWorkloadSelector().GetLabels(), nil, spec.GetTargetRefs()))
 	var conditions []proxy.Condition
 	for _, p := range spec.GetConfigPatches() {
 		if c, ok := ConditionOf(p); ok && !slices.Contains(conditions, c) {

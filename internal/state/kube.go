@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 )
 
@@ -49,7 +50,7 @@ type Kube struct {
 	// PodsWith lists the pods of a namespace with equal labels, and LabelSets lists the sets of labels of its pods, and of the
 	// pods of all namespaces, by each label in them. So the memory for a pod does not grow with the number of its labels.
 	PodsWith  store.Index[PodLabels, api.Key]
-	LabelSets store.Index[LabelIn, PodLabels]
+	LabelSets store.Index[selected.LabelIn, PodLabels]
 
 	// Uncaptured has a row for each node with the taint kube.UncapturedTaint, and UncapturedIn lists them by cluster. Agents has the node of each pod
 	// that captures traffic there, and AgentsOn lists these pods by node.
@@ -176,10 +177,10 @@ func (k *Kube) definePods(db *store.DB) {
 	k.PodsWith = store.NewIndex(k.Pods, "podsWith", func(key api.Key, p *kube.Pod, add func(PodLabels, api.Key)) {
 		add(PodLabels{key.Namespace, p.Labels}, key)
 	})
-	k.LabelSets = store.NewIndex(k.Pods, "labelSets", func(key api.Key, p *kube.Pod, add func(LabelIn, PodLabels)) {
+	k.LabelSets = store.NewIndex(k.Pods, "labelSets", func(key api.Key, p *kube.Pod, add func(selected.LabelIn, PodLabels)) {
 		for l := range p.Labels.All() {
-			add(LabelIn{key.Namespace, l}, PodLabels{key.Namespace, p.Labels})
-			add(LabelIn{"", l}, PodLabels{key.Namespace, p.Labels})
+			add(selected.LabelIn{Namespace: key.Namespace, Label: l}, PodLabels{key.Namespace, p.Labels})
+			add(selected.LabelIn{Namespace: "", Label: l}, PodLabels{key.Namespace, p.Labels})
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/api/registry"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 )
 
 // RowsOf returns the rows that an object was split into, and the row that changes whenever the object does. ok is false if there
@@ -37,8 +38,8 @@ func (t *Tables) RowsOf(k api.Key) (split []store.ID, whole store.ID, ok bool) {
 			if id, ok := one.Leaf(k); ok {
 				split = append(split, id)
 			}
-		case *Declared:
-			split = append(split, one.leaves(k)...)
+		case *gatewayrows.Declared:
+			split = append(split, one.Leaves(k)...)
 		}
 	}
 	return split, whole, true

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -52,11 +53,11 @@ func (t *Tables) defineKinds() {
 		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices, t.Gateways.Bindings}},
 		api.KindDestinationRule: {policies, policies, []rows{t.Claims, t.DestinationRules}},
 		api.KindSidecar:         {of(t.splitSidecar), nil, []rows{t.Sidecars}},
-		api.KindGateway:         {of(t.splitGateway), nil, []rows{t.Gateways.Servers, &t.Gateways.Declared, t.Gateways.Selectors}},
+		api.KindGateway:         {of(t.Gateways.SplitGateway), nil, []rows{t.Gateways.Servers, &t.Gateways.Declared, t.Gateways.Selectors}},
 
-		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
-		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
-		api.KindPeerAuthentication:    {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
+		api.KindAuthorizationPolicy:   {of(t.Security.SplitAuthorization), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
+		api.KindRequestAuthentication: {of(t.Security.SplitAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
+		api.KindPeerAuthentication:    {of(t.Peers.Split), nil, []rows{t.Peers.Policies}},
 		api.KindTelemetry:             {of(t.splitTelemetry), nil, []rows{t.Telemetry.Objects}},
 
 		api.KindEnvoyFilter: {of(t.splitEnvoyFilter), nil, []rows{t.Filters.Rows, t.Filters.Orders, t.Filters.Selections, t.Filters.Conditions}},
@@ -66,7 +67,7 @@ func (t *Tables) defineKinds() {
 		api.KindProxyConfig:      {of(t.splitProxyConfig), nil, []rows{t.Extensions.ProxyConfigs}},
 
 		ingressapi.Kind:      {of(t.splitIngress), nil, []rows{t.Gateways.Servers, t.Gateways.Routes}},
-		ingressapi.ClassKind: {of(t.splitIngressClass), nil, []rows{t.Gateways.Classes}},
+		ingressapi.ClassKind: {of(t.Gateways.SplitIngressClass), nil, []rows{t.Gateways.Classes}},
 	}
 	for _, k := range api.Kinds() {
 		if t.kinds[k.Name].split == nil {
@@ -78,6 +79,11 @@ func (t *Tables) defineKinds() {
 // of converts a function for objects with a spec of type S. The kind of an object determines the type of its spec.
 func of[S proto.Message](do func(tx *store.Txn, o *api.Object, spec S)) func(*store.Txn, *api.Object) {
 	return func(tx *store.Txn, o *api.Object) { do(tx, o, o.Spec.(S)) }
+}
+
+func (t *Tables) splitIngress(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
+	at, _ := t.Positions.Peek(o.Key) // the object itself has none
+	t.Gateways.SplitIngress(tx, o, m, at.Generation == 0)
 }
 
 func (t *Tables) splitWorkloadEntry(tx *store.Txn, o *api.Object, spec *networking.WorkloadEntry) {

@@ -12,7 +12,6 @@
 package state
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,6 +27,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/security/compliance"
 	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
+	"github.com/pilotmesh/pilot/internal/state/policies"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 )
 
@@ -113,9 +115,9 @@ type Tables struct {
 	// Workloads are the WorkloadEntries.
 	Workloads store.Table[api.Key, mesh.Endpoint]
 	// WorkloadsByLabel lists workloads by a label they have.
-	WorkloadsByLabel store.Index[LabelIn, api.Key]
+	WorkloadsByLabel store.Index[selected.LabelIn, api.Key]
 	// SelectorsByLabel lists ServiceEntries that select workloads, by the first label of their selector.
-	SelectorsByLabel store.Index[LabelIn, api.Key]
+	SelectorsByLabel store.Index[selected.LabelIn, api.Key]
 	// ServicesAt and WorkloadsAt list ServiceEntries and WorkloadEntries with an endpoint at an address.
 	ServicesAt  store.Index[AddressIn, api.Key]
 	WorkloadsAt store.Index[AddressIn, api.Key]
@@ -128,13 +130,13 @@ type Tables struct {
 	NamedBlocks    store.Index[struct{}, mesh.AddressBlock]
 
 	// InlineByLabel lists the ServiceEntries with an inline endpoint that has a label. It lists crowded ServiceEntries under AnyLabel.
-	InlineByLabel store.Index[LabelIn, api.Key]
+	InlineByLabel store.Index[selected.LabelIn, api.Key]
 
 	// VirtualServices and DestinationRules are the rules. Their hosts are fully qualified names.
 	VirtualServices  store.Table[api.Key, *VirtualService]
 	DestinationRules store.Table[api.Key, *DestinationRule]
 	// SelectingPolicies lists the DestinationRules of a namespace that have a workload selector, oldest first.
-	SelectingPolicies store.Index[string, AgeKey]
+	SelectingPolicies store.Index[string, selected.AgeKey]
 	// CredentialUsers lists the DestinationRules that name a credential.
 	CredentialUsers store.Index[string, api.Key]
 	// NamedConfigMaps lists, under the empty key, the credentials by which DestinationRules name ConfigMaps of their namespaces.
@@ -145,11 +147,11 @@ type Tables struct {
 	Sidecars store.Table[api.Key, *Sidecar]
 	// SidecarsFor lists the Sidecars of a namespace without a selector. SidecarsByLabel lists the others by the first label of their
 	// selector. Both list the oldest first.
-	SidecarsFor     store.Index[string, AgeKey]
-	SidecarsByLabel store.Index[LabelIn, AgeKey]
+	SidecarsFor     store.Index[string, selected.AgeKey]
+	SidecarsByLabel store.Index[selected.LabelIn, selected.AgeKey]
 
 	// Security are the policies about requests to workloads.
-	Security Security
+	Security policies.Requests
 
 	// Filters are the EnvoyFilters.
 	Filters Filters
@@ -159,7 +161,7 @@ type Tables struct {
 	Extensions Extensions
 
 	// Peers are the PeerAuthentications.
-	Peers Peers
+	Peers policies.Peers
 
 	// Rows are about connected proxies.
 	connected.Rows
@@ -168,7 +170,7 @@ type Tables struct {
 	Registrations Registrations
 
 	// Gateways are the servers and routes of gateways.
-	Gateways Gateways
+	Gateways gatewayrows.Tables
 
 	// Kube are the objects of Kubernetes clusters.
 	Kube Kube
@@ -182,36 +184,8 @@ type Tables struct {
 	options Options
 }
 
-// LabelIn is a label of workloads in a namespace, or of the workloads of all namespaces if Namespace is empty.
-type LabelIn struct {
-	Namespace string
-	Label     mesh.Label
-}
-
 // AddressIn is an address of workloads in a namespace.
 type AddressIn struct{ Namespace, Address string }
-
-// AgeKey is the key of an object that sorts by age first.
-type AgeKey struct {
-	Created int64 // in microseconds since 1970
-	Key     api.Key
-}
-
-// Compare orders by age, then key.
-func (a AgeKey) Compare(o AgeKey) int {
-	if a.Created != o.Created {
-		if a.Created < o.Created {
-			return -1
-		}
-		return 1
-	}
-	return a.Key.Compare(o.Key)
-}
-
-// AppendTo appends an unambiguous form.
-func (a AgeKey) AppendTo(b []byte) []byte {
-	return a.Key.AppendTo(binary.BigEndian.AppendUint64(b, uint64(a.Created)))
-}
 
 // New returns empty tables in a store of their own.
 func New(o Options) *Tables {
@@ -242,12 +216,12 @@ func New(o Options) *Tables {
 	t.defineRegistries(db)
 	t.defineNetworks(db)
 	t.defineRules(db)
-	t.defineSecurity(db)
+	t.Security.Define(db, t.options.KeyFetcher)
 	t.defineFilters(db)
 	t.defineTelemetry(db)
 	t.defineExtensions(db)
-	t.definePeers(db)
-	t.defineGateways(db)
+	t.Peers.Define(db)
+	t.Gateways.Define(db, o.Domain)
 	t.Rows = connected.New(db)
 	t.defineRegistrations(db)
 	t.defineKinds()
@@ -322,25 +296,25 @@ func (t *Tables) defineServices(db *store.DB) {
 			add(AddressIn{k.Namespace, ep.Address}, k)
 		}
 	})
-	t.InlineByLabel = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
+	t.InlineByLabel = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(selected.LabelIn, api.Key)) {
 		for _, label := range e.Labels() {
-			add(LabelIn{k.Namespace, label}, k)
-			add(LabelIn{"", label}, k)
+			add(selected.LabelIn{Namespace: k.Namespace, Label: label}, k)
+			add(selected.LabelIn{Namespace: "", Label: label}, k)
 		}
 	})
-	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
+	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(selected.LabelIn, api.Key)) {
 		if labels := mesh.SortedLabels(e.Selector); len(labels) > 0 {
-			add(LabelIn{k.Namespace, labels[0]}, k)
+			add(selected.LabelIn{Namespace: k.Namespace, Label: labels[0]}, k)
 		}
 	})
 	t.Workloads = store.NewTable[api.Key, mesh.Endpoint](db, "workloads", mesh.Endpoint.Equal)
 	t.WorkloadsAt = store.NewIndex(t.Workloads, "workloadsAt", func(k api.Key, e mesh.Endpoint, add func(AddressIn, api.Key)) {
 		add(AddressIn{k.Namespace, e.Address}, k)
 	})
-	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(LabelIn, api.Key)) {
+	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(selected.LabelIn, api.Key)) {
 		for label := range e.Labels.All() {
-			add(LabelIn{k.Namespace, label}, k)
-			add(LabelIn{"", label}, k)
+			add(selected.LabelIn{Namespace: k.Namespace, Label: label}, k)
+			add(selected.LabelIn{Namespace: "", Label: label}, k)
 		}
 	})
 }
@@ -348,9 +322,9 @@ func (t *Tables) defineServices(db *store.DB) {
 func (t *Tables) defineRules(db *store.DB) {
 	t.VirtualServices = store.NewTable[api.Key, *VirtualService](db, "virtualServices", func(a, b *VirtualService) bool { return a.Hash == b.Hash })
 	t.DestinationRules = store.NewTable[api.Key, *DestinationRule](db, "destinationRules", (*DestinationRule).equal)
-	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, AgeKey)) {
+	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, selected.AgeKey)) {
 		if len(d.Selector) > 0 {
-			add(k.Namespace, AgeKey{d.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: d.Created, Key: k})
 		}
 	})
 	t.CredentialUsers = store.NewIndex(t.DestinationRules, "credentialUsers", func(k api.Key, d *DestinationRule, add func(string, api.Key)) {
@@ -369,14 +343,14 @@ func (t *Tables) defineRules(db *store.DB) {
 		}
 	})
 	t.Sidecars = store.NewTable[api.Key, *Sidecar](db, "sidecars", func(a, b *Sidecar) bool { return a.Hash == b.Hash && a.Created == b.Created })
-	t.SidecarsFor = store.NewIndex(t.Sidecars, "sidecarsFor", func(k api.Key, s *Sidecar, add func(string, AgeKey)) {
+	t.SidecarsFor = store.NewIndex(t.Sidecars, "sidecarsFor", func(k api.Key, s *Sidecar, add func(string, selected.AgeKey)) {
 		if len(s.Selector) == 0 {
-			add(k.Namespace, AgeKey{s.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: s.Created, Key: k})
 		}
 	})
-	t.SidecarsByLabel = store.NewIndex(t.Sidecars, "sidecarsByLabel", func(k api.Key, s *Sidecar, add func(LabelIn, AgeKey)) {
+	t.SidecarsByLabel = store.NewIndex(t.Sidecars, "sidecarsByLabel", func(k api.Key, s *Sidecar, add func(selected.LabelIn, selected.AgeKey)) {
 		if labels := mesh.SortedLabels(s.Selector); len(labels) > 0 {
-			add(LabelIn{k.Namespace, labels[0]}, AgeKey{s.Created, k})
+			add(selected.LabelIn{Namespace: k.Namespace, Label: labels[0]}, selected.AgeKey{Created: s.Created, Key: k})
 		}
 	})
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state/provider"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Telemetry says which logs, traces and metrics proxies make, and where they send them.
@@ -21,8 +23,8 @@ type Telemetry struct {
 	Objects store.Table[api.Key, *TelemetryObject]
 	// Wide lists the Telemetries of a namespace that select all its workloads, oldest first. ByLabel lists the others by the first label
 	// of their selector, oldest first.
-	Wide    store.Index[string, AgeKey]
-	ByLabel store.Index[LabelIn, SelectingTelemetry]
+	Wide    store.Index[string, selected.AgeKey]
+	ByLabel store.Index[selected.LabelIn, SelectingTelemetry]
 	// Measuring lists, under the empty key, the Telemetries with entries about metrics.
 	Measuring store.Index[struct{}, api.Key]
 	// Providers are the extension providers of the mesh configuration for logs, traces and metrics, by name in lower case.
@@ -39,13 +41,13 @@ type TelemetryObject struct {
 	Created int64 // in microseconds since 1970
 	Spec    *telemetry.Telemetry
 	// Selection says which workloads of the namespace it is for.
-	Selection Selection
+	Selection selected.Workloads
 	Hash      omap.Hash
 }
 
 // SelectingTelemetry is a Telemetry with a selector. It contains the labels, so that matching them reads no row.
 type SelectingTelemetry struct {
-	AgeKey
+	selected.AgeKey
 	Labels mesh.Labels
 }
 
@@ -70,13 +72,15 @@ func (t *Tables) defineTelemetry(db *store.DB) {
 		s.builtIn[p.GetName()] = p
 	}
 	s.Objects = store.NewTable[api.Key](db, "telemetries", func(a, b *TelemetryObject) bool { return a.Hash == b.Hash && a.Created == b.Created })
-	s.Wide = store.NewIndex(s.Objects, "telemetriesForAll", func(k api.Key, o *TelemetryObject, add func(string, AgeKey)) {
+	s.Wide = store.NewIndex(s.Objects, "telemetriesForAll", func(k api.Key, o *TelemetryObject, add func(string, selected.AgeKey)) {
 		if !o.Selection.Targeted && o.Selection.Labels.Empty() {
-			add(k.Namespace, AgeKey{o.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: o.Created, Key: k})
 		}
 	})
-	s.ByLabel = store.NewIndex(s.Objects, "telemetriesByLabel", func(k api.Key, o *TelemetryObject, add func(LabelIn, SelectingTelemetry)) {
-		byFirstLabel(k, o.Selection, func(in LabelIn, p SelectingPolicy) { add(in, SelectingTelemetry{AgeKey{o.Created, k}, p.Labels}) })
+	s.ByLabel = store.NewIndex(s.Objects, "telemetriesByLabel", func(k api.Key, o *TelemetryObject, add func(selected.LabelIn, SelectingTelemetry)) {
+		selected.ByFirstLabel(k, o.Selection, func(in selected.LabelIn, p selected.Policy) {
+			add(in, SelectingTelemetry{selected.AgeKey{Created: o.Created, Key: k}, p.Labels})
+		})
 	})
 	s.Measuring = store.NewIndex(s.Objects, "measuringTelemetries", func(k api.Key, o *TelemetryObject, add func(struct{}, api.Key)) {
 		if len(o.Spec.GetMetrics()) > 0 && (!o.Selection.Targeted || !o.Selection.Gateways.Empty()) {
@@ -85,8 +89,8 @@ func (t *Tables) defineTelemetry(db *store.DB) {
 	})
 	s.Providers = store.NewTable[string](db, "telemetryProviders", func(a, b *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(a, b) })
 	s.Backends = store.NewIndex(s.Providers, "telemetryBackends", func(_ string, p *meshconfig.MeshConfig_ExtensionProvider, add func(struct{}, omap.Name)) {
-		if service, _ := TelemetryService(p); service != "" {
-			_, host, _ := SplitService(service)
+		if service, _ := provider.TelemetryService(p); service != "" {
+			_, host, _ := provider.SplitService(service)
 			add(struct{}{}, omap.Name(host))
 		}
 	})
@@ -95,7 +99,7 @@ func (t *Tables) defineTelemetry(db *store.DB) {
 func (t *Tables) splitTelemetry(tx *store.Txn, o *api.Object, spec *telemetry.Telemetry) {
 	t.Telemetry.Objects.Set(tx, o.Key, &TelemetryObject{
 		Object: o.Key, Created: age(o), Spec: spec, Hash: o.Hash,
-		Selection: selectionOf(spec.GetSelector().GetMatchLabels(), spec.TargetRef, spec.TargetRefs),
+		Selection: selected.By(spec.GetSelector().GetMatchLabels(), spec.TargetRef, spec.TargetRefs),
 	})
 }
 
@@ -104,7 +108,7 @@ func (t *Tables) writeTelemetryProviders(tx *store.Txn, m *meshconfig.MeshConfig
 	named := map[string]bool{}
 	for _, p := range m.GetExtensionProviders() {
 		name := strings.ToLower(p.GetName())
-		if _, ok := telemetryUse(p); ok && !named[name] {
+		if _, ok := provider.UseOf(p); ok && !named[name] {
 			named[name] = true
 			t.Telemetry.Providers.Set(tx, name, t.withVariables(p))
 		}
@@ -120,11 +124,11 @@ func (t *Tables) writeTelemetryProviders(tx *store.Txn, m *meshconfig.MeshConfig
 // name, and is not sent.
 func (t *Tables) withVariables(p *meshconfig.MeshConfig_ExtensionProvider) *meshconfig.MeshConfig_ExtensionProvider {
 	named := func(h *meshconfig.MeshConfig_ExtensionProvider_HttpHeader) bool { return h.GetEnvName() != "" }
-	if t.options.Variable == nil || !slices.ContainsFunc(providerHeaders(p), named) {
+	if t.options.Variable == nil || !slices.ContainsFunc(provider.Headers(p), named) {
 		return p
 	}
 	p = proto.CloneOf(p)
-	for _, h := range providerHeaders(p) {
+	for _, h := range provider.Headers(p) {
 		if !named(h) {
 			continue
 		}
@@ -135,19 +139,13 @@ func (t *Tables) withVariables(p *meshconfig.MeshConfig_ExtensionProvider) *mesh
 	return p
 }
 
-// providerHeaders returns the headers that a provider for traces adds to its requests.
-func providerHeaders(p *meshconfig.MeshConfig_ExtensionProvider) []*meshconfig.MeshConfig_ExtensionProvider_HttpHeader {
-	o := p.GetOpentelemetry()
-	return slices.Concat(p.GetZipkin().GetHeaders(), o.GetHttp().GetHeaders(), o.GetGrpc().GetInitialMetadata())
-}
-
 // MissingVariable returns a variable that a header of a provider names and the control plane's environment does not have; empty if there is none,
 // or if the environment is not known because files are analysed elsewhere.
 func (t *Tables) MissingVariable(p *meshconfig.MeshConfig_ExtensionProvider) string {
 	if t.options.Variable == nil {
 		return ""
 	}
-	for _, h := range providerHeaders(p) {
+	for _, h := range provider.Headers(p) {
 		if h.GetEnvName() != "" {
 			return h.GetEnvName()
 		}
@@ -155,75 +153,14 @@ func (t *Tables) MissingVariable(p *meshconfig.MeshConfig_ExtensionProvider) str
 	return ""
 }
 
-// TelemetryUse is a use of a provider.
-type TelemetryUse uint8
-
-// The uses of providers.
-const (
-	ForLogs TelemetryUse = iota + 1
-	ForTraces
-	ForMetrics
-)
-
 // ProviderFor returns the provider with a name, in any case, if it serves a use. found says that there is a provider with this name.
-func (t *Telemetry) ProviderFor(r store.Reader, name string, use TelemetryUse) (p *meshconfig.MeshConfig_ExtensionProvider, found bool) {
+func (t *Telemetry) ProviderFor(r store.Reader, name string, use provider.Use) (p *meshconfig.MeshConfig_ExtensionProvider, found bool) {
 	name = strings.ToLower(name)
 	if p, found = t.Providers.Get(r, name); !found {
 		p, found = t.builtIn[name], t.builtIn[name] != nil
 	}
-	if is, _ := telemetryUse(p); is != use {
+	if is, _ := provider.UseOf(p); is != use {
 		return nil, found
 	}
 	return p, found
-}
-
-// telemetryUse returns the use of a provider; false if it makes no logs, traces or metrics that an Envoy can make.
-func telemetryUse(p *meshconfig.MeshConfig_ExtensionProvider) (use TelemetryUse, ok bool) {
-	switch p.GetProvider().(type) {
-	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyFileAccessLog, *meshconfig.MeshConfig_ExtensionProvider_EnvoyHttpAls,
-		*meshconfig.MeshConfig_ExtensionProvider_EnvoyTcpAls, *meshconfig.MeshConfig_ExtensionProvider_EnvoyOtelAls:
-		return ForLogs, true
-	case *meshconfig.MeshConfig_ExtensionProvider_Zipkin, *meshconfig.MeshConfig_ExtensionProvider_Datadog,
-		*meshconfig.MeshConfig_ExtensionProvider_Skywalking, *meshconfig.MeshConfig_ExtensionProvider_Opentelemetry:
-		return ForTraces, true
-	case *meshconfig.MeshConfig_ExtensionProvider_Prometheus:
-		return ForMetrics, true
-	}
-	return 0, false
-}
-
-// TelemetryService returns the service that a provider for logs or traces sends to, as it is written: host, or namespace/host.
-func TelemetryService(p *meshconfig.MeshConfig_ExtensionProvider) (service string, port uint32) {
-	type backend interface {
-		GetService() string
-		GetPort() uint32
-	}
-	var b backend
-	switch p := p.GetProvider().(type) {
-	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyHttpAls:
-		b = p.EnvoyHttpAls
-	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyTcpAls:
-		b = p.EnvoyTcpAls
-	case *meshconfig.MeshConfig_ExtensionProvider_EnvoyOtelAls:
-		b = p.EnvoyOtelAls
-	case *meshconfig.MeshConfig_ExtensionProvider_Zipkin:
-		b = p.Zipkin
-	case *meshconfig.MeshConfig_ExtensionProvider_Datadog:
-		b = p.Datadog
-	case *meshconfig.MeshConfig_ExtensionProvider_Skywalking:
-		b = p.Skywalking
-	case *meshconfig.MeshConfig_ExtensionProvider_Opentelemetry:
-		b = p.Opentelemetry
-	default:
-		return "", 0
-	}
-	return b.GetService(), b.GetPort()
-}
-
-// SplitService splits the service of a provider into its namespace and its host in lower case. named is false if it names no namespace.
-func SplitService(service string) (namespace, host string, named bool) {
-	if ns, name, ok := strings.Cut(service, "/"); ok {
-		return ns, strings.ToLower(name), true
-	}
-	return "", strings.ToLower(service), false
 }

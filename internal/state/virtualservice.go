@@ -70,7 +70,7 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	}
 	slices.SortFunc(c.Delegates, api.Key.Compare)
 	c.Delegates = slices.Compact(c.Delegates)
-	t.bindToGateways(tx, o, spec, c)
+	t.Gateways.Bind(tx, o, spec, t.hosts(spec.Hosts, o.Namespace), c)
 	if len(c.Layers) == 0 || len(c.Hosts) == 0 && len(spec.Hosts) > 0 {
 		t.Claims.Delete(tx, o.Key)
 	} else {

@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/explain/entrance"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 )
 
 // maxAsked bounds how many hosts of gateways are asked about.
@@ -47,7 +48,7 @@ type Proxy struct {
 	// States are by short name of the resource type.
 	States map[string]admin.State `json:"states"`
 	// Sidecar limits what the proxy sees.
-	Sidecar *why.Ref `json:"sidecar,omitempty"`
+	Sidecar *reply.Ref `json:"sidecar,omitempty"`
 }
 
 // Service is a host.
@@ -58,7 +59,7 @@ type Service struct {
 	Connected int    `json:"connected"`
 	Ports     []Port `json:"ports"`
 	// Rules are the objects that the host is made of for the viewer, and related objects without effect.
-	Rules []why.Source `json:"rules"`
+	Rules []reply.Source `json:"rules"`
 	// Gateways lead to it.
 	Gateways []Gateway `json:"gateways"`
 }
@@ -69,21 +70,21 @@ type Port struct {
 	Name     string `json:"name,omitempty"`
 	Protocol string `json:"protocol"`
 	// Workload is the name of the proxy of the workload that Target, Mode and Policies are about; empty if none is connected.
-	Workload string       `json:"workload,omitempty"`
-	Target   uint32       `json:"target_port,omitempty"`
-	Mode     string       `json:"mtls_mode,omitempty"`
-	Policies []why.Policy `json:"policies,omitempty"`
+	Workload string         `json:"workload,omitempty"`
+	Target   uint32         `json:"target_port,omitempty"`
+	Mode     string         `json:"mtls_mode,omitempty"`
+	Policies []reply.Policy `json:"policies,omitempty"`
 	// Destinations are where requests of the viewer go.
-	Destinations []why.Destination `json:"destinations,omitempty"`
+	Destinations []reply.Destination `json:"destinations,omitempty"`
 }
 
 // Gateway is a rule of a gateway that leads to a service.
 type Gateway struct {
-	Host  string  `json:"host"`
-	Port  uint32  `json:"port"`
-	Match string  `json:"match,omitempty"`
-	Owner why.Ref `json:"gateway"`
-	Rule  why.Ref `json:"rule"`
+	Host  string    `json:"host"`
+	Port  uint32    `json:"port"`
+	Match string    `json:"match,omitempty"`
+	Owner reply.Ref `json:"gateway"`
+	Rule  reply.Ref `json:"rule"`
 }
 
 // asker collects a summary.
@@ -202,7 +203,7 @@ func (a *asker) service() error {
 
 // host adds a service. own are the ports that the pod serves, if the summary is of a pod.
 func (a *asker) host(host string, own []why.Instance) error {
-	s := Service{Host: host, Ports: []Port{}, Rules: []why.Source{}, Gateways: []Gateway{}}
+	s := Service{Host: host, Ports: []Port{}, Rules: []reply.Source{}, Gateways: []Gateway{}}
 	var declared []admin.Service
 	if err := a.get(a.ctx, "/debug/endpointz", url.Values{"host": {host}}, &declared); err != nil {
 		return err
@@ -275,7 +276,7 @@ func (a *asker) viewed(s *Service, declared []admin.Service) error {
 		}
 		return nil
 	}
-	var answer why.Answer
+	var answer reply.Answer
 	if err := a.get(a.ctx, "/debug/explain", url.Values{"proxyID": {a.out.Viewer}, "kind": {why.HostKind}, "name": {s.Host}}, &answer); err != nil {
 		return err
 	}
@@ -287,7 +288,7 @@ func (a *asker) viewed(s *Service, declared []admin.Service) error {
 		a.reasons(fmt.Sprintf("%s:%d", s.Host, p.Number), p.Reasons)
 	}
 	s.Rules = append(s.Rules, answer.Sources...)
-	if answer.Verdict != why.Served && answer.Verdict != why.NotAsked {
+	if answer.Verdict != reply.Served && answer.Verdict != reply.NotAsked {
 		a.problem("error: %s is %s for %s", s.Host, answer.Verdict, a.out.Viewer)
 	}
 	a.reasons(s.Host, answer.Reasons)
@@ -297,7 +298,7 @@ func (a *asker) viewed(s *Service, declared []admin.Service) error {
 
 // inbound adds the mode of mutual TLS and the policies at a port of a workload.
 func (a *asker) inbound(p *Port, workload string) error {
-	var answer why.Answer
+	var answer reply.Answer
 	query := url.Values{"proxyID": {workload}, "kind": {why.InboundKind}, "name": {strconv.Itoa(int(p.Target))}}
 	if err := a.get(a.ctx, "/debug/explain", query, &answer); err != nil {
 		return err
@@ -373,7 +374,7 @@ func (a *asker) problem(format string, args ...any) {
 	a.out.Problems = append(a.out.Problems, fmt.Sprintf(format, args...))
 }
 
-func (a *asker) problems(list []why.Problem) {
+func (a *asker) problems(list []reply.Problem) {
 	for _, p := range list {
 		field := p.Field
 		if field != "" {
@@ -383,7 +384,7 @@ func (a *asker) problems(list []why.Problem) {
 	}
 }
 
-func (a *asker) reasons(of string, list []why.Reason) {
+func (a *asker) reasons(of string, list []reply.Reason) {
 	for _, r := range list {
 		text := r.Text
 		if r.Object != nil {
@@ -397,7 +398,7 @@ func (a *asker) reasons(of string, list []why.Reason) {
 }
 
 // place is the place of an object in a file, before a text.
-func place(r why.Ref) string {
+func place(r reply.Ref) string {
 	if at := r.Position(); at != "" {
 		return at + ": "
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -87,7 +88,7 @@ func (r Refusal) String() string {
 type Action struct {
 	Kind    Kind
 	Type    resource.Type
-	Message *Message
+	Message *response.Message
 	Nonce   string
 	Node    []byte
 	Refusal Refusal

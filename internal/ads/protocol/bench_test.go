@@ -8,6 +8,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/transition"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
@@ -23,7 +24,7 @@ func BenchmarkFanOut(b *testing.B) {
 		list = append(list, name)
 		puts = append(puts, omap.Put(omap.Name(name), resource.New(resource.Endpoint, name, message(resource.Endpoint, name, "1"))))
 	}
-	all := omap.With(resources{}, puts...)
+	all := omap.With(transition.Resources{}, puts...)
 	node := &corev3.Node{Id: "sidecar~10.0.0.1~a.b~b.svc.cluster.local"}
 	shared := NewShared("bench")
 	cores := make([]*Core, 500)

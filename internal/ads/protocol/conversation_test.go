@@ -18,6 +18,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
@@ -463,7 +464,9 @@ func describePin(p reject.Pin) string {
 }
 
 // wire is the message as it is written.
-func wire(a Action) []byte { return append(bytes.Join(a.Message.Parts, nil), NonceField(a.Nonce)...) }
+func wire(a Action) []byte {
+	return append(bytes.Join(a.Message.Parts, nil), response.NonceField(a.Nonce)...)
+}
 
 // describe decodes a response with the generated types, so that it shows the response as a client sees it.
 func describe(v Variant, a Action) string {

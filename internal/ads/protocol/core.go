@@ -3,10 +3,13 @@ package protocol
 import (
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/claim"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/hold"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/memo"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/overlay"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/transition"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -34,10 +37,10 @@ type Draining = request.Draining
 type Shared struct {
 	controlPlane  string
 	subscriptions *subscribe.Shared
-	moves         *memo.Memo[moveKey, *transition]
-	pinned        *memo.Memo[pinnedKey, *resource.State]
+	moves         *memo.Memo[transition.Key, *transition.Result]
+	pinned        *memo.Memo[overlay.Key, *resource.State]
 	pending       *memo.Memo[hold.Key, *hold.Pending]
-	resumed       *memo.Memo[resumeKey, resumption]
+	resumed       *memo.Memo[claim.Key, claim.Comparison]
 	hidden        *memo.Memo[hiddenKey, *resource.State]
 }
 
@@ -46,10 +49,10 @@ func NewShared(controlPlane string) *Shared {
 	return &Shared{
 		controlPlane:  controlPlane,
 		subscriptions: subscribe.New(),
-		moves:         memo.New[moveKey, *transition](512),
-		pinned:        memo.New[pinnedKey, *resource.State](256),
+		moves:         memo.New[transition.Key, *transition.Result](512),
+		pinned:        memo.New[overlay.Key, *resource.State](256),
 		pending:       memo.New[hold.Key, *hold.Pending](256),
-		resumed:       memo.New[resumeKey, resumption](256),
+		resumed:       memo.New[claim.Key, claim.Comparison](256),
 		hidden:        memo.New[hiddenKey, *resource.State](256),
 	}
 }

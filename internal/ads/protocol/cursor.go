@@ -4,6 +4,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/transition"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -28,7 +29,7 @@ type position struct {
 	sent point
 	// removals are resources that the sent state no longer has but that the server has not yet removed from the client.
 	// Only clusters and endpoints have such delayed removals, because routes may still refer to them.
-	removals resources
+	removals transition.Resources
 	// removalsSince is the order number of the state that added to removals last. Listeners and routes must be
 	// acknowledged up to it before the removals go out.
 	removalsSince uint64

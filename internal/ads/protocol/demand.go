@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -136,19 +137,13 @@ func (c *Core) retryHosts(w *wantedType, rejected []string) {
 
 // writeAbsent emits a response that ends the demand for names without an answer.
 func (c *Core) writeAbsent(out []Action) []Action {
-	to := writer{variant: Delta, typ: resource.VirtualHost, version: revision(c.view.state), controlPlane: c.shared.controlPlane}
-	m := to.start()
+	to := response.Writer{Variant: Delta, Type: resource.VirtualHost, Version: response.Revision(c.view.state), ControlPlane: c.shared.controlPlane}
+	m := to.Start()
 	for _, name := range c.demand.absent {
-		m.addAbsent(name)
+		m.AddAbsent(name)
 	}
 	c.demand.absent = nil
-	return c.writeAnswers(resource.VirtualHost, m.seal(), out)
-}
-
-// addAbsent ends the demand for a virtual host that does not exist. A removal would let the request wait.
-func (m *Message) addAbsent(name string) {
-	part := resource.AppendAbsent(nil, name)
-	m.Parts, m.Size, m.Resources = append(m.Parts, part), m.Size+len(part), m.Resources+1
+	return c.writeAnswers(resource.VirtualHost, m.Seal(), out)
 }
 
 // demandClusters adds the clusters to which answers refer to the client's subscription.
@@ -201,7 +196,7 @@ func (c *Core) widenClusters() {
 }
 
 // answers makes the next response with answers to names; nil if there is none.
-func (c *Core) answers() (*Message, resource.Type) {
+func (c *Core) answers() (*response.Message, resource.Type) {
 	c.demand.held = false
 	m, t := c.wants.message(c.variant, c.shared.controlPlane, c.mayAnswer)
 	if !c.demand.held {

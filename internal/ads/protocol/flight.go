@@ -7,6 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/ads/protocol/hold"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -21,7 +22,7 @@ const anyNonce = math.MaxUint64
 // acknowledgement takes longer than Patience.
 type flight struct {
 	// messages of the newest stage wait to be written.
-	messages []*Message
+	messages []*response.Message
 	// answered are the last nonces that the client has answered, by wireOf.
 	answered [2]uint64
 	// stages are in the order of sending, the oldest first. There is at least one.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/transition"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -86,7 +87,7 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 		c.cursors[resource.Endpoint].clusters = cur.sent.state
 		c.forgetAssignments(cur.open.uncertain)
 	}
-	if delaysRemovals(t) && len(added) > 0 {
+	if transition.DelaysRemovals(t) && len(added) > 0 {
 		cur.removals, cur.removalsSince = omap.With(cur.removals, added...), c.published.seq
 	}
 	cur.open.names = nameset.Union(nameset.Union(asked.names, cur.open.names), cur.open.uncertain)
@@ -105,7 +106,7 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 		}
 	}
 	cur.sent.state = c.without(t, cur.sent.state, absent)
-	if !delaysRemovals(t) {
+	if !transition.DelaysRemovals(t) {
 		c.postponeRemovals()
 	}
 	c.updateView()
@@ -146,7 +147,7 @@ func (c *Core) without(t resource.Type, s *resource.State, hidden names) *resour
 			over = append(over, omap.Put(n, resource.Hide(string(n))))
 		}
 		out := *s
-		out.Types[t] = s.Layers(t).On(omap.With(resources{}, over...))
+		out.Types[t] = s.Layers(t).On(omap.With(transition.Resources{}, over...))
 		return &out
 	})
 }
@@ -212,7 +213,7 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 	}
 	pins := c.pinning.pins
 	c.pinning.pins = pins.Without(group)
-	if delaysRemovals(t) {
+	if transition.DelaysRemovals(t) {
 		c.renumber()
 	} else {
 		c.postponeRemovals() // The view no longer keeps the clusters of the content that the client had instead.

@@ -4,8 +4,10 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/claim"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/transition"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -93,7 +95,7 @@ func (c *Core) write(cur *cursor, out []Action) []Action {
 		s.first = n
 	}
 	s.last[wireOf(m.Type)] = n
-	s.responses = append(s.responses, sentResponse{nonce: n, typ: m.Type, resources: m.resources, removed: m.removed})
+	s.responses = append(s.responses, sentResponse{nonce: n, typ: m.Type, resources: m.Content, removed: m.Names})
 	c.sending = sending{active: true, cursor: cur}
 	return append(out, Action{Kind: Send, Type: m.Type, Message: m, Nonce: formatNonce(n, m.Type), State: cur.sent.state})
 }
@@ -161,11 +163,11 @@ func (c *Core) differs(t resource.Type, cur *cursor, to *resource.State) bool {
 	if to == nil {
 		return false
 	}
-	m := move{typ: t, from: cur.sent.state, to: to}
+	m := transition.Move{Type: t, From: cur.sent.state, To: to}
 	if t == resource.Endpoint {
-		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].sent.state
+		m.ClustersFrom, m.ClustersTo = cur.clusters, c.cursors[resource.Cluster].sent.state
 	}
-	return !m.noop()
+	return !m.Noop()
 }
 
 // target is the newest state that the step may send. The zero point means that it must wait.
@@ -253,31 +255,31 @@ func (c *Core) assignmentsDue(endpoints *cursor) bool {
 // move brings the type to a state.
 func (c *Core) move(t resource.Type, cur *cursor, to point) {
 	forced, later := c.splitForced(t, cur, to)
-	m := move{
-		variant: c.variant, typ: t, from: cur.sent.state, to: to.state, sub: cur.sub, removals: cur.removals,
-		forced: forced, all: cur.open.all, mustRespond: cur.open.initial,
-		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
+	m := transition.Move{
+		Variant: c.variant, Type: t, From: cur.sent.state, To: to.state, Sub: cur.sub, Removals: cur.removals,
+		Forced: forced, All: cur.open.all, MustRespond: cur.open.initial,
+		ContentSum: cur.contentSum, ContentSumKnown: cur.contentSumOf == cur.sub,
 	}
 	var strays names
 	if t == resource.Route && c.split.on {
-		m.split, m.onDemand = true, c.demand.on
-		m.strays, strays = splitStrays(cur, to.state)
+		m.Split, m.OnDemand = true, c.demand.on
+		m.Strays, strays = splitStrays(cur, to.state)
 	}
-	if delaysRemovals(t) && slices.ContainsFunc(c.pinning.pins.All(), func(k reject.Key) bool { return k.Type == t }) {
-		m.pins = c.pinning.pins
+	if transition.DelaysRemovals(t) && slices.ContainsFunc(c.pinning.pins.All(), func(k reject.Key) bool { return k.Type == t }) {
+		m.Pins = c.pinning.pins
 	}
 	if t == resource.Endpoint {
-		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].sent.state
-		m.emptyIfMissing = c.cursors[resource.Cluster].sub == nil && c.variant == StateOfTheWorld
+		m.ClustersFrom, m.ClustersTo = cur.clusters, c.cursors[resource.Cluster].sent.state
+		m.EmptyIfMissing = c.cursors[resource.Cluster].sub == nil && c.variant == StateOfTheWorld
 	}
-	if m.noop() {
+	if m.Noop() {
 		cur.sent = to
-		cur.clusters = m.clustersTo
+		cur.clusters = m.ClustersTo
 		return
 	}
 	tr := c.startMove(cur, m, to)
 	cur.open.names, cur.open.all, cur.open.initial = later, false, false
-	cur.open.strays = nameset.Union(strays, tr.gone)
+	cur.open.strays = nameset.Union(strays, tr.Gone)
 }
 
 // splitForced separates the forced names that can be answered now from later ones. If the newest state has a name and the
@@ -288,7 +290,7 @@ func (c *Core) splitForced(t resource.Type, cur *cursor, to point) (now, later n
 		return now, names{}
 	}
 	for n := range cur.open.names.All() {
-		if r, ok := to.state.Get(t, string(n)); ok && hasContent(r) {
+		if r, ok := to.state.Get(t, string(n)); ok && content.Known(r) {
 			continue
 		}
 		if _, ok := c.view.state.Get(t, string(n)); ok {
@@ -299,21 +301,21 @@ func (c *Core) splitForced(t resource.Type, cur *cursor, to point) (now, later n
 }
 
 // startMove makes the messages of a move and adds them to the flight of the type.
-func (c *Core) startMove(cur *cursor, m move, to point) *transition {
-	tr := c.shared.moves.Get(m.key(), func() *transition { return m.transition(c.shared.controlPlane) })
+func (c *Core) startMove(cur *cursor, m transition.Move, to point) *transition.Result {
+	tr := c.shared.moves.Get(m.Key(), func() *transition.Result { return m.Respond(c.shared.controlPlane) })
 	before := cur.position
-	if tr.removals.Len() > 0 && tr.removals.Hash() != cur.removals.Hash() {
+	if tr.Removals.Len() > 0 && tr.Removals.Hash() != cur.removals.Hash() {
 		cur.removalsSince = to.seq
 	}
-	cur.sent, cur.removals, cur.clusters = to, tr.removals, m.clustersTo
-	if m.variant == StateOfTheWorld && (!m.typ.Wildcard() || len(tr.messages) > 0) {
-		cur.contentSum, cur.contentSumOf = tr.contentSum, m.sub
+	cur.sent, cur.removals, cur.clusters = to, tr.Removals, m.ClustersTo
+	if m.Variant == StateOfTheWorld && (!m.Type.Wildcard() || len(tr.Messages) > 0) {
+		cur.contentSum, cur.contentSumOf = tr.ContentSum, m.Sub
 	}
 	f := cur.flight
-	if len(tr.messages) == 0 {
+	if len(tr.Messages) == 0 {
 		if f != nil { // The forced names and the strays belong to the responses in flight.
 			forced := &f.newest().forced
-			forced.names, forced.strays = nameset.Union(forced.names, m.forced), nameset.Union(forced.strays, m.strays)
+			forced.names, forced.strays = nameset.Union(forced.names, m.Forced), nameset.Union(forced.strays, m.Strays)
 		}
 		return tr
 	}
@@ -321,14 +323,14 @@ func (c *Core) startMove(cur *cursor, m move, to point) *transition {
 		f = &flight{}
 		cur.flight = f
 	}
-	f.messages = tr.messages
-	if m.typ == resource.Cluster {
-		for _, message := range tr.messages {
-			c.forgetAssignments(nameset.Of(message.removed))
+	f.messages = tr.Messages
+	if m.Type == resource.Cluster {
+		for _, message := range tr.Messages {
+			c.forgetAssignments(nameset.Of(message.Names))
 		}
 	}
-	forced := forcedSet{names: m.forced, uncertain: cur.open.uncertain, strays: m.strays, all: m.all}
-	f.add(stage{before: before, forced: forced, newNames: m.from != nil && m.forced.Len() > 0})
+	forced := forcedSet{names: m.Forced, uncertain: cur.open.uncertain, strays: m.Strays, all: m.All}
+	f.add(stage{before: before, forced: forced, newNames: m.From != nil && m.Forced.Len() > 0})
 	cur.open.uncertain = names{}
 	return tr
 }
@@ -347,10 +349,10 @@ func (c *Core) sendRemovals(s step, cur *cursor) {
 		}
 		return
 	}
-	m := move{
-		variant: c.variant, typ: s.typ, from: cur.sent.state, to: cur.sent.state, sub: cur.sub,
-		removals: cur.removals, sendRemovals: true, contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
-		clustersFrom: cur.clusters, clustersTo: cur.clusters,
+	m := transition.Move{
+		Variant: c.variant, Type: s.typ, From: cur.sent.state, To: cur.sent.state, Sub: cur.sub,
+		Removals: cur.removals, SendRemovals: true, ContentSum: cur.contentSum, ContentSumKnown: cur.contentSumOf == cur.sub,
+		ClustersFrom: cur.clusters, ClustersTo: cur.clusters,
 	}
 	c.startMove(cur, m, cur.sent)
 }

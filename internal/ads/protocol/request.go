@@ -1,10 +1,9 @@
 package protocol
 
 import (
+	"github.com/pilotmesh/pilot/internal/ads/protocol/claim"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
-	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/ads/request"
-	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -182,101 +181,23 @@ func (c *Core) resume(t resource.Type, q *Request) {
 		to = c.view // Any state can serve as the base of the description.
 	}
 	// After a restart, many clients of a class reconnect with equal requests. The comparison is shared.
-	k := resumeKey{typ: t, state: to.state, sub: cur.sub, forced: cur.open.names.Hash(), initial: q.InitialDigest(), onDemand: c.demandsHosts()}
-	compare := c.compareInitial
-	if hosts := c.split.versions; t == resource.Route && c.split.on {
-		compare = c.compareSplit
-		if hosts != nil {
-			k.hosts = hosts.InitialDigest()
-		}
+	of := claim.Client{Type: t, Request: q, Sub: cur.sub, Asked: cur.open.names, OnDemand: c.demandsHosts()}
+	if t == resource.Route && c.split.on {
+		of.Split, of.Hosts = true, c.split.versions
 	}
-	found := c.shared.resumed.Get(k, func() resumption { return compare(t, cur, q, to.state) })
+	found := c.shared.resumed.Get(of.Key(to.state), func() claim.Comparison { return of.Compare(c.shared.subscriptions, to.state) })
 	if t == resource.Route {
 		c.split.blind = c.awaitsHostVersions()
-		c.split.retracted, c.split.versions = nameset.Union(c.split.retracted, found.unwanted), nil
-		cur.open.strays = nameset.Union(cur.open.strays, found.strays)
+		c.split.retracted, c.split.versions = nameset.Union(c.split.retracted, found.Unwanted), nil
+		cur.open.strays = nameset.Union(cur.open.strays, found.Strays)
 	}
-	cur.sub, cur.open.names = found.sub, found.forced
-	if found.equal {
+	cur.sub, cur.open.names = found.Sub, found.Forced
+	if found.Equal {
 		cur.sent = to
 	} else {
-		cur.sent = point{state: found.had, partial: true} // Its order number 0 is below every published state's.
+		cur.sent = point{state: found.Had, partial: true} // Its order number 0 is below every published state's.
 	}
 	c.linkAssignments(t, cur)
-}
-
-// resumeKey is everything that a resumption depends on.
-type resumeKey struct {
-	typ             resource.Type
-	state           *resource.State
-	sub             *subscribe.Subscription
-	forced, initial omap.Hash
-	// hosts is the digest of the virtual hosts that the client has; zero if the route configurations are not split.
-	hosts omap.Hash
-	// onDemand is set if the client gets virtual hosts on demand.
-	onDemand bool
-}
-
-// resumption says what a reconnecting client has of one type.
-type resumption struct {
-	// sub covers the names that the client asked for and the resources that it has.
-	sub *subscribe.Subscription
-	// equal is set if the client has everything it should have, and nothing else.
-	equal bool
-	// had is a state that describes what the client has; nil if equal is set.
-	had *resource.State
-	// forced are names that the client asked for and does not have. The difference of the states covers all others.
-	forced names
-	// strays and unwanted are virtual hosts that the client has and should not have: of route configurations that it has, and of others.
-	strays, unwanted names
-}
-
-// compareInitial compares initial_resource_versions with a state.
-func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
-	sub := c.withInitial(t, cur.sub, q)
-	equal := 0
-	for n, version := range q.Initial() {
-		if r, ok := s.Get(t, string(n)); ok && sub.Has(r.Name()) && r.IsVersion(version) {
-			equal++
-		}
-	}
-	if equal == q.Initials && equal == expectedNames(t, sub, s) {
-		return resumption{sub: sub, equal: true, forced: absent(cur.open.names, t, s)}
-	}
-	layer, listed := describeInitial(t, sub, q, s)
-	had := &resource.State{}
-	had.Types[t] = s.Types[t].On(layer)
-	return resumption{sub: sub, had: had, forced: nameset.Subtract(cur.open.names, listed)}
-}
-
-// withInitial is a subscription with the names of initial_resource_versions: a client is subscribed to the resources that it has, even if it does not
-// list their names.
-func (c *Core) withInitial(t resource.Type, sub *subscribe.Subscription, q *Request) *subscribe.Subscription {
-	if t.Wildcard() && !(t == resource.Cluster && c.demandsHosts()) {
-		return sub
-	}
-	var more []omap.Change[omap.Name, omap.Unit]
-	bytes := sub.Bytes
-	for n := range q.Initial() {
-		if !sub.Names.Has(omap.Name(n)) {
-			more, bytes = append(more, omap.Put(omap.Name(n), omap.Unit{})), bytes+len(n)
-		}
-	}
-	if len(more) == 0 {
-		return sub
-	}
-	return c.shared.subscriptions.Of(sub.Wildcard, omap.With(sub.Names, more...), bytes)
-}
-
-// absent is the subset of the names that the state does not have.
-func absent(n names, t resource.Type, s *resource.State) names {
-	var list []omap.Change[omap.Name, omap.Unit]
-	for name := range n.All() {
-		if _, ok := s.Get(t, string(name)); !ok {
-			list = append(list, omap.Put(name, omap.Unit{}))
-		}
-	}
-	return omap.With(names{}, list...)
 }
 
 // linkAssignments notes which clusters the assignments of a resumed client belong to, once both types are known.
@@ -291,37 +212,6 @@ func (c *Core) linkAssignments(t resource.Type, cur *cursor) {
 			cur.clusters = c.cursors[resource.Cluster].sent.state
 		}
 	}
-}
-
-// expectedNames is the number of names that a client has if it has everything it subscribed to.
-func expectedNames(t resource.Type, sub *subscribe.Subscription, s *resource.State) int {
-	if sub.Wildcard {
-		return s.Types[t].Len()
-	}
-	return sub.Names.Len()
-}
-
-// describeInitial makes the layer that, put over the state, describes what the client has. A name in another version, or
-// one that the state does not have, gets unknown content. A name that the client does not list is hidden. listed are the
-// names that the client listed.
-func describeInitial(t resource.Type, sub *subscribe.Subscription, q *Request, s *resource.State) (layer resources, listed names) {
-	var puts []omap.Change[omap.Name, omap.Unit]
-	var over []omap.Change[omap.Name, *resource.Resource]
-	for n, version := range q.Initial() {
-		name := string(n)
-		puts = append(puts, omap.Put(omap.Name(name), omap.Unit{}))
-		if r, ok := s.Get(t, name); !ok || !sub.Has(name) || !r.IsVersion(version) {
-			over = append(over, omap.Put(omap.Name(name), resource.UnknownContent(name)))
-		}
-	}
-	listed = omap.With(names{}, puts...)
-	m := move{typ: t, to: s, sub: sub}
-	for r := range m.visible() {
-		if n := omap.Name(r.Name()); !listed.Has(n) {
-			over = append(over, omap.Put(n, resource.Hide(r.Name())))
-		}
-	}
-	return omap.With(resources{}, over...), listed
 }
 
 // Arrived reports whether the client has asked for all that an Envoy asks for at first, and the core keeps no request to compare.

@@ -2,9 +2,11 @@ package protocol
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/nameset"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/transition"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -148,7 +150,7 @@ func (c *Core) retract(cur *cursor, dropped names, out []Action) []Action {
 	for route := range dropped.All() {
 		for _, s := range states {
 			if r, ok := s.Get(resource.Route, string(route)); ok && !(c.demandsHosts() && resource.OnDemandRoute(r.Name())) {
-				list = appendHosts(list, r, omap.Map[omap.Name, *resource.Piece]{})
+				list = transition.AppendHosts(list, r, omap.Map[omap.Name, *resource.Piece]{})
 			}
 		}
 	}
@@ -175,8 +177,8 @@ func (c *Core) dropHosts(cur *cursor, dropped names, out []Action) []Action {
 	if len(f.messages) == 0 {
 		return c.ack(resource.Route, cur, out)
 	}
-	f.messages = slices.DeleteFunc(slices.Clone(f.messages), func(m *Message) bool {
-		return m.Type == resource.VirtualHost && dropped.Has(omap.Name(m.resources[0].Name()))
+	f.messages = slices.DeleteFunc(slices.Clone(f.messages), func(m *response.Message) bool {
+		return m.Type == resource.VirtualHost && dropped.Has(omap.Name(m.Content[0].Name()))
 	})
 	if len(f.messages) > 0 {
 		return out
@@ -190,16 +192,16 @@ func (c *Core) dropHosts(cur *cursor, dropped names, out []Action) []Action {
 
 // writeRetraction emits the removal of the retracted virtual hosts. A client cannot reject it, so nothing waits for its acknowledgement.
 func (c *Core) writeRetraction(out []Action) []Action {
-	w := writer{variant: c.variant, typ: resource.VirtualHost, version: revision(c.view.state), controlPlane: c.shared.controlPlane}
-	m := w.start()
+	w := response.Writer{Variant: c.variant, Type: resource.VirtualHost, Version: response.Revision(c.view.state), ControlPlane: c.shared.controlPlane}
+	m := w.Start()
 	for n := range c.split.retracted.All() {
-		m.remove(string(n))
+		m.Remove(string(n))
 	}
 	c.split.retracted = names{}
 	c.lastNonce++
 	c.split.nonce = c.lastNonce
 	c.sending = sending{active: true}
-	return append(out, Action{Kind: Send, Type: m.Type, Message: m.seal(), Nonce: formatNonce(c.split.nonce, m.Type), State: c.view.state})
+	return append(out, Action{Kind: Send, Type: m.Type, Message: m.Seal(), Nonce: formatNonce(c.split.nonce, m.Type), State: c.view.state})
 }
 
 // splitStrays divides the strays: a move to a state removes the ones of whose route configuration the state has the content. Others stay for later.
@@ -207,18 +209,8 @@ func splitStrays(cur *cursor, to *resource.State) (now, later names) {
 	return nameset.Partition(cur.open.strays, func(n omap.Name) bool {
 		route, _ := resource.SplitHostName(string(n))
 		r, ok := to.Get(resource.Route, route)
-		return ok && hasContent(r)
+		return ok && content.Known(r)
 	})
-}
-
-// appendHosts appends the virtual hosts of a route configuration that are not among some others.
-func appendHosts(list []string, r *resource.Resource, others omap.Map[omap.Name, *resource.Piece]) []string {
-	for name := range r.Pieces().All() {
-		if !others.Has(name) {
-			list = append(list, resource.HostName(r.Name(), string(name)))
-		}
-	}
-	return list
 }
 
 // leftovers lists the virtual hosts of responses that the client did not have before and may have if what followed is taken back.
@@ -233,7 +225,7 @@ func leftovers(responses []sentResponse, before *position) names {
 			if old, ok := before.sent.state.Get(resource.Route, r.Name()); ok {
 				had = old.Pieces()
 			}
-			list = appendHosts(list, r, had)
+			list = transition.AppendHosts(list, r, had)
 		}
 	}
 	return nameset.Of(list)
@@ -263,120 +255,4 @@ func (f *flight) forgetHosts(dropped names) {
 // split reports whether the flight has sent virtual hosts as resources of their own.
 func (f *flight) split() bool {
 	return slices.ContainsFunc(f.stages, func(s stage) bool { return s.last[wireOf(resource.VirtualHost)] != 0 })
-}
-
-// splitMessages makes the responses about route configurations in the split form: first the heads, then the virtual hosts, all of one
-// route configuration in one response. Envoy would use the first part of several, and takes or rejects a response as a whole.
-func (m *move) splitMessages(w *writer, put []*resource.Resource, removed []string) (messages []*Message, gone names) {
-	var heads []*resource.Resource
-	var hosts []*Message
-	for _, r := range put {
-		old, had := m.from.Get(m.typ, r.Name())
-		if !had {
-			old = nil
-		}
-		anew := old == nil || m.forced.Has(omap.Name(r.Name()))
-		if r.HasHeader() && (anew || !old.SameHeader(r)) {
-			heads = append(heads, m.head(r))
-		}
-		if h := m.hosts(w, old, r, anew); h != nil {
-			hosts = append(hosts, h)
-		}
-	}
-	messages = w.delta(heads, removed, m.mustRespond)
-	for _, part := range messages {
-		for i, head := range part.resources {
-			part.resources[i], _ = m.to.Get(m.typ, head.Name())
-		}
-	}
-	var list []string
-	for _, name := range removed {
-		if old, ok := m.from.Get(m.typ, name); ok && !m.demanded(old) {
-			list = appendHosts(list, old, omap.Map[omap.Name, *resource.Piece]{})
-		}
-	}
-	return append(messages, hosts...), nameset.Of(list)
-}
-
-// hosts makes the response with the virtual hosts that differ in two versions of a route configuration, or with all if the client has none of them; nil if
-// there is nothing to say. old is nil if there is no old version.
-func (m *move) hosts(w *writer, old, r *resource.Resource, all bool) *Message {
-	of := writer{variant: m.variant, typ: resource.VirtualHost, version: w.version, controlPlane: w.controlPlane}
-	message := of.start()
-	if m.demanded(r) {
-		if !all {
-			return nil
-		}
-		message.remove(resource.NoHost(r.Name()))
-		message.resources, message.removed = []*resource.Resource{r}, nil
-		return message.seal()
-	}
-	var before, had omap.Map[omap.Name, *resource.Piece]
-	if old != nil {
-		had = old.Pieces()
-	}
-	if !all {
-		before = had
-	}
-	removed := m.strayed(r)
-	for ch := range omap.Diff(before, r.Pieces()) {
-		if ch.HasNew && ch.New.HasContent() {
-			message.add(ch.New.Host(r.Name()), m.variant)
-		}
-	}
-	for ch := range omap.Diff(had, r.Pieces()) {
-		if !ch.HasNew {
-			removed = append(removed, resource.HostName(r.Name(), string(ch.Key)))
-		}
-	}
-	switch {
-	case message.Resources+len(removed) > 0:
-	case all:
-		removed = append(removed, resource.NoHost(r.Name()))
-	default:
-		return nil
-	}
-	slices.Sort(removed)
-	for _, name := range slices.Compact(removed) {
-		message.remove(name)
-	}
-	message.resources, message.removed = []*resource.Resource{r}, nil
-	return message.seal()
-}
-
-// demanded reports whether the client gets the virtual hosts of a route configuration on demand.
-func (m *move) demanded(r *resource.Resource) bool {
-	return m.onDemand && resource.OnDemandRoute(r.Name())
-}
-
-// head is a route configuration without its virtual hosts.
-func (m *move) head(r *resource.Resource) *resource.Resource {
-	if m.demanded(r) {
-		return r.DemandHead()
-	}
-	return r.Head()
-}
-
-// routesOfStrays lists the route configurations that do not have one of their strays, in name order. The client has the stray, perhaps beside
-// everything that it should have, so the difference of two states does not show it.
-func (m *move) routesOfStrays() (put []*resource.Resource) {
-	for n := range m.strays.All() {
-		route, piece := resource.SplitHostName(string(n))
-		r, ok := m.to.Get(m.typ, route)
-		if ok && m.sub.Has(route) && !r.Pieces().Has(omap.Name(piece)) {
-			put = append(put, r)
-		}
-	}
-	slices.SortFunc(put, func(a, b *resource.Resource) int { return strings.Compare(a.Name(), b.Name()) })
-	return slices.Compact(put)
-}
-
-// strayed lists the strays that a route configuration does not have.
-func (m *move) strayed(r *resource.Resource) (list []string) {
-	for n := range m.strays.All() {
-		if route, piece := resource.SplitHostName(string(n)); route == r.Name() && !r.Pieces().Has(omap.Name(piece)) {
-			list = append(list, string(n))
-		}
-	}
-	return list
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/subscribe"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -247,25 +248,25 @@ func (n *want) content() omap.Hash {
 }
 
 // message makes the next response of these types; nil if nothing is queued. ready says which virtual hosts may be sent.
-func (w *wants) message(v Variant, controlPlane string, ready func(*resource.Resource) bool) (*Message, resource.Type) {
+func (w *wants) message(v Variant, controlPlane string, ready func(*resource.Resource) bool) (*response.Message, resource.Type) {
 	if w == nil {
 		return nil, 0
 	}
 	for i := range w.types {
 		t := resource.Types + resource.Type(i)
-		if m := w.types[i].next(&writer{variant: v, typ: t, controlPlane: controlPlane}, ready); m != nil {
+		if m := w.types[i].next(&response.Writer{Variant: v, Type: t, ControlPlane: controlPlane}, ready); m != nil {
 			return m, t
 		}
 	}
 	return nil, 0
 }
 
-// next makes a response of queued answers, up to about maxMessage bytes; nil if none is queued. Only the delta variant can say
+// next makes a response of queued answers, up to about response.MaxSize bytes; nil if none is queued. Only the delta variant can say
 // that a resource does not exist.
-func (w *wantedType) next(to *writer, ready func(*resource.Resource) bool) *Message {
+func (w *wantedType) next(to *response.Writer, ready func(*resource.Resource) bool) *response.Message {
 	var put []*resource.Resource
 	var removed, absent, held []string
-	for size := 0; len(w.queue) > 0 && size < maxMessage; {
+	for size := 0; len(w.queue) > 0 && size < response.MaxSize; {
 		name := w.queue[0]
 		w.queue = w.queue[1:]
 		n := w.names[name]
@@ -275,17 +276,17 @@ func (w *wantedType) next(to *writer, ready func(*resource.Resource) bool) *Mess
 		if n.queued = false; n.upToDate() {
 			continue
 		}
-		if waits := to.typ == resource.VirtualHost && n.answer != nil && !ready(n.answer); waits || n.alone && len(put)+len(removed) > 0 {
+		if waits := to.Type == resource.VirtualHost && n.answer != nil && !ready(n.answer); waits || n.alone && len(put)+len(removed) > 0 {
 			n.queued, held = true, append(held, name)
 			continue
 		}
 		had := n.sent && n.sentContent != omap.Hash{}
 		n.sent, n.sentContent = true, n.content()
-		if to.typ == resource.VirtualHost && n.answer == nil && !had {
+		if to.Type == resource.VirtualHost && n.answer == nil && !had {
 			absent, size = append(absent, name), size+len(name)
 		} else if n.answer != nil {
 			put, size = append(put, n.answer), size+n.answer.Size()
-		} else if to.variant == Delta {
+		} else if to.Variant == Delta {
 			removed, size = append(removed, name), size+len(name)
 		}
 		if n.alone {
@@ -300,27 +301,27 @@ func (w *wantedType) next(to *writer, ready func(*resource.Resource) bool) *Mess
 		return nil
 	}
 	version := content.Sum(slices.Values(put))
-	to.version = hex.EncodeToString(version[:])
-	m := to.start()
+	to.Version = hex.EncodeToString(version[:])
+	m := to.Start()
 	for _, r := range put {
-		m.add(r, to.variant)
+		m.Add(r, to.Variant)
 	}
 	for _, name := range absent {
-		m.addAbsent(name)
+		m.AddAbsent(name)
 	}
 	for _, name := range removed {
-		m.remove(name)
+		m.Remove(name)
 	}
-	return m.seal()
+	return m.Seal()
 }
 
 // writeAnswers emits a message of a type that is answered per proxy.
-func (c *Core) writeAnswers(t resource.Type, m *Message, out []Action) []Action {
+func (c *Core) writeAnswers(t resource.Type, m *response.Message, out []Action) []Action {
 	w := &c.wants.types[t-resource.Types]
 	c.lastNonce++
 	w.nonce = c.lastNonce
-	s := wantedResponse{nonce: w.nonce, names: slices.Clone(m.removed)}
-	for _, r := range m.resources {
+	s := wantedResponse{nonce: w.nonce, names: slices.Clone(m.Names)}
+	for _, r := range m.Content {
 		s.names = append(s.names, r.Name())
 	}
 	w.inFlight = append(w.inFlight, s)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/transition"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/xds/nds"
@@ -104,7 +105,7 @@ func (w *world) state(rev store.Revision) *resource.State {
 		for _, name := range slices.Sorted(maps.Keys(w.marks[t])) {
 			puts = append(puts, omap.Put(omap.Name(name), w.resource(resource.Type(t), name)))
 		}
-		s.Types[t] = resource.Layers{omap.With(resources{}, puts...)}
+		s.Types[t] = resource.Layers{omap.With(transition.Resources{}, puts...)}
 	}
 	return s
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
 	"github.com/pilotmesh/pilot/internal/ads/protocol/reject"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -53,7 +54,7 @@ type Observer interface {
 	Opened(v protocol.Variant)
 	Closed(v protocol.Variant, code codes.Code)
 	// Sent is called when gRPC has accepted a response. took is the time of the call, which includes waiting for flow control.
-	Sent(t resource.Type, m *protocol.Message, took time.Duration)
+	Sent(t resource.Type, m *response.Message, took time.Duration)
 	// Acked is called when a client has acknowledged state s of a type. converged is the time since s was published; 0 if that
 	// is unknown.
 	Acked(t resource.Type, s *resource.State, converged time.Duration)
@@ -83,7 +84,7 @@ func (silentObserver) Opened(protocol.Variant) {}
 func (silentObserver) Closed(protocol.Variant, codes.Code) {}
 
 // Sent does nothing.
-func (silentObserver) Sent(resource.Type, *protocol.Message, time.Duration) {}
+func (silentObserver) Sent(resource.Type, *response.Message, time.Duration) {}
 
 // Acked does nothing.
 func (silentObserver) Acked(resource.Type, *resource.State, time.Duration) {}

@@ -11,8 +11,8 @@ import (
 // received is an encoded request. The stream owns its bytes.
 type received struct{ data []byte }
 
-// response is an encoded response: buffers that streams share, and the nonce.
-type response struct{ parts mem.BufferSlice }
+// encoded is a response in the form of the wire: buffers that streams share, and the nonce.
+type encoded struct{ parts mem.BufferSlice }
 
 // codec passes ADS messages through as bytes and leaves all other messages to the protobuf codec.
 type codec struct{ proto encoding.CodecV2 }
@@ -21,7 +21,7 @@ func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
 // Marshal returns the shared buffers. They come from no pool, so it does no harm that gRPC frees them.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if r, ok := v.(*response); ok {
+	if r, ok := v.(*encoded); ok {
 		return r.parts, nil
 	}
 	return c.proto.Marshal(v)

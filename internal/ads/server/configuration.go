@@ -134,7 +134,7 @@ func (s *Stream) writeConfiguration(ctx context.Context) {
 			out = append(out, notifyingBuffer(parts[0], s.written)) // the order of fields does not matter
 			s.lastProgress.Store(time.Now().UnixNano())
 			s.unwritten.Add(1)
-			if err := s.grpc.SendMsg(&response{out}); err != nil {
+			if err := s.grpc.SendMsg(&encoded{out}); err != nil {
 				s.end(err)
 				return
 			}

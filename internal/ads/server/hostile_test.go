@@ -29,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -413,7 +414,7 @@ func (c *counting) load(n *int) int { c.mu.Lock(); defer c.mu.Unlock(); return *
 
 func (c *counting) Opened(protocol.Variant)                              { c.count(&c.opened) }
 func (c *counting) Closed(protocol.Variant, codes.Code)                  { c.count(&c.closed) }
-func (c *counting) Sent(resource.Type, *protocol.Message, time.Duration) { c.count(&c.sent) }
+func (c *counting) Sent(resource.Type, *response.Message, time.Duration) { c.count(&c.sent) }
 func (c *counting) Rejected(resource.Type, string, string)               { c.count(&c.rejected) }
 func (c *counting) Expired(resource.Type)                                { c.count(&c.expired) }
 func (c *counting) Unknown(string)                                       { c.count(&c.unknown) }

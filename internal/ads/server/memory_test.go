@@ -38,7 +38,7 @@ func bare(t *testing.T) string {
 				if err := s.RecvMsg(&in); err != nil {
 					return err
 				}
-				if err := s.SendMsg(&response{}); err != nil {
+				if err := s.SendMsg(&encoded{}); err != nil {
 					return err
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/security/identity"
 )
@@ -106,10 +107,10 @@ func (s *Stream) sendPage(url, name string, body []byte) error {
 		return err
 	}
 	s.pagesSent++
-	nonce := protocol.NonceField(pageNonce + strconv.FormatUint(s.pagesSent, 10))
+	nonce := response.NonceField(pageNonce + strconv.FormatUint(s.pagesSent, 10))
 	s.lastProgress.Store(time.Now().UnixNano())
 	s.unwritten.Add(1)
-	return s.grpc.SendMsg(&response{mem.BufferSlice{mem.SliceBuffer(text), notifyingBuffer(nonce, s.written)}})
+	return s.grpc.SendMsg(&encoded{mem.BufferSlice{mem.SliceBuffer(text), notifyingBuffer(nonce, s.written)}})
 }
 
 // PagesFunc returns the body of a debug page. Its error has a gRPC status.

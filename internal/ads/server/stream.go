@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/ads/protocol"
+	"github.com/pilotmesh/pilot/internal/ads/protocol/response"
 	"github.com/pilotmesh/pilot/internal/ads/request"
 	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -324,7 +325,7 @@ func (s *Stream) step(e protocol.Event) {
 }
 
 // writesDirectly reports whether a worker may write a message, because gRPC has room for it even if the client does not read.
-func (s *Stream) writesDirectly(m *protocol.Message) bool {
+func (s *Stream) writesDirectly(m *response.Message) bool {
 	return s.unwritten.Load() == 0 && m.Size <= directMessage && int(s.direct.Load())+m.Size <= directBytes
 }
 
@@ -376,7 +377,7 @@ func (s *Stream) write(a protocol.Action, written func()) error {
 	}
 	parts := make(mem.BufferSlice, 0, len(a.Message.Buffers)+1)
 	parts = append(parts, a.Message.Buffers...)
-	nonce := protocol.NonceField(a.Nonce)
+	nonce := response.NonceField(a.Nonce)
 	began := time.Now()
 	if a.Message.Big() || s.lastLargeSend.Load() == 0 {
 		s.lastLargeSend.Store(began.UnixNano())
@@ -388,7 +389,7 @@ func (s *Stream) write(a protocol.Action, written func()) error {
 		s.unwritten.Add(1)
 		parts = append(parts, notifyingBuffer(nonce, written))
 	}
-	err := s.grpc.SendMsg(&response{parts})
+	err := s.grpc.SendMsg(&encoded{parts})
 	if err == nil {
 		s.server.options.Observer.Sent(a.Type, a.Message, time.Since(began))
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 // Name is the name of the source of roots.
@@ -146,7 +146,7 @@ func (f *Fetcher) follow(wanted []string) {
 		if e.refused || !slices.Contains(wanted, from) {
 			delete(f.known, from)
 			if e.roots != "" {
-				events = append(events, state.BundleEvent(from, ""))
+				events = append(events, policies.BundleEvent(from, ""))
 			}
 		}
 	}
@@ -224,7 +224,7 @@ func (f *Fetcher) finish(r result) {
 	var events []source.Event
 	if changed {
 		f.Log.Info("fetched the roots of a SPIFFE bundle", "from", shown(r.from), "roots", strings.Count(r.roots, "-----BEGIN "))
-		events = append(events, state.BundleEvent(r.from, r.roots))
+		events = append(events, policies.BundleEvent(r.from, r.roots))
 	}
 	f.apply(events)
 }

@@ -235,8 +235,8 @@ func TestLastGoodKept(t *testing.T) {
 		e.body.Store(step.body)
 		m.finish(m.fetch(t.Context(), from))
 		got := m.reported()
-		if m.tables.PresentBundle(from) != step.roots || len(got) > 1 || (len(got) == 1) != (step.problem != "") || len(got) == 1 && !strings.Contains(got[0], step.problem) {
-			t.Errorf("after %.40q: roots %q, problems %q; want %q, %q", step.body, m.tables.PresentBundle(from), got, step.roots, step.problem)
+		if m.tables.Security.PresentBundle(from) != step.roots || len(got) > 1 || (len(got) == 1) != (step.problem != "") || len(got) == 1 && !strings.Contains(got[0], step.problem) {
+			t.Errorf("after %.40q: roots %q, problems %q; want %q, %q", step.body, m.tables.Security.PresentBundle(from), got, step.roots, step.problem)
 		}
 	}
 	longest := time.Duration(0)
@@ -248,8 +248,8 @@ func TestLastGoodKept(t *testing.T) {
 		t.Errorf("the longest pause is %v, and the author of the bundle asks for 5 minutes between two fetches", longest)
 	}
 	m.follow(nil)
-	if len(m.reported()) > 0 || m.tables.PresentBundle(from) != "" || len(m.known) > 0 {
-		t.Errorf("a bundle that nothing names: %q, %q", m.reported(), m.tables.PresentBundle(from))
+	if len(m.reported()) > 0 || m.tables.Security.PresentBundle(from) != "" || len(m.known) > 0 {
+		t.Errorf("a bundle that nothing names: %q, %q", m.reported(), m.tables.Security.PresentBundle(from))
 	}
 }
 
@@ -274,7 +274,7 @@ func TestEndpoints(t *testing.T) {
 			m := newMesh(c.client)
 			m.follow([]string{c.from})
 			m.finish(m.fetch(t.Context(), c.from))
-			if got := m.reported(); len(got) != 1 || !strings.HasPrefix(got[0], "bundle-unknown: ") || !strings.Contains(got[0], c.failure) || e.asked.Load() > 0 || m.tables.PresentBundle(c.from) != "" {
+			if got := m.reported(); len(got) != 1 || !strings.HasPrefix(got[0], "bundle-unknown: ") || !strings.Contains(got[0], c.failure) || e.asked.Load() > 0 || m.tables.Security.PresentBundle(c.from) != "" {
 				t.Errorf("%q, asked %d times; want %q", got, e.asked.Load(), c.failure)
 			}
 		})

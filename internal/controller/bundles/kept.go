@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/run/statefile"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 // mostKept is the largest size of the kept roots, in bytes. A ConfigMap, which revisions share, may have 1 MiB.
@@ -132,7 +132,7 @@ func (f *Fetcher) recall(kept []byte) (events []source.Event) {
 			continue
 		}
 		e.roots = a.roots
-		events = append(events, state.BundleEvent(from, a.roots))
+		events = append(events, policies.BundleEvent(from, a.roots))
 	}
 	return events
 }

@@ -29,7 +29,7 @@ func TestRestart(t *testing.T) {
 		return m
 	}
 	first := begin(folder, from)
-	if got := first.tables.PresentBundle(from); got != "" {
+	if got := first.tables.Security.PresentBundle(from); got != "" {
 		t.Errorf("nothing was fetched: %q", got)
 	}
 	first.finish(first.fetch(t.Context(), from))
@@ -37,21 +37,21 @@ func TestRestart(t *testing.T) {
 	e.Close()
 
 	again := begin(folder, from)
-	if got := again.tables.PresentBundle(from); got != root || len(again.reported()) > 0 {
+	if got := again.tables.Security.PresentBundle(from); got != root || len(again.reported()) > 0 {
 		t.Errorf("after a restart: %q, %q; want %q", got, again.reported(), root)
 	}
 	again.finish(again.fetch(t.Context(), from))
 	again.keep(t.Context())
-	if got := again.reported(); again.tables.PresentBundle(from) != root || len(got) != 1 || !strings.HasPrefix(got[0], "bundle-stale: ") {
-		t.Errorf("after a fetch that failed: %q, %q", again.tables.PresentBundle(from), got)
+	if got := again.reported(); again.tables.Security.PresentBundle(from) != root || len(got) != 1 || !strings.HasPrefix(got[0], "bundle-stale: ") {
+		t.Errorf("after a fetch that failed: %q, %q", again.tables.Security.PresentBundle(from), got)
 	}
 	other := begin(Folder{Dir: folder.Dir, Of: "/other.yaml"}, from)
-	if got := other.tables.PresentBundle(from); got != "" {
+	if got := other.tables.Security.PresentBundle(from); got != "" {
 		t.Errorf("another mesh configuration has %q", got)
 	}
 	again.follow(nil)
 	again.keep(t.Context())
-	if got := begin(folder, from).tables.PresentBundle(from); got != "" {
+	if got := begin(folder, from).tables.Security.PresentBundle(from); got != "" {
 		t.Errorf("a bundle that nothing named: %q", got)
 	}
 }
@@ -76,8 +76,8 @@ func TestKeptRootsAreChecked(t *testing.T) {
 		m.Keeper = folder
 		m.follow([]string{a, b, "http://plain.example.com/"})
 		m.keep(t.Context())
-		if got := m.tables; got.PresentBundle(a) != c.a || got.PresentBundle(b) != c.b || got.PresentBundle("http://plain.example.com/") != "" {
-			t.Errorf("%.60s: %q, %q", c.kept, got.PresentBundle(a), got.PresentBundle(b))
+		if got := m.tables; got.Security.PresentBundle(a) != c.a || got.Security.PresentBundle(b) != c.b || got.Security.PresentBundle("http://plain.example.com/") != "" {
+			t.Errorf("%.60s: %q, %q", c.kept, got.Security.PresentBundle(a), got.Security.PresentBundle(b))
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestCannotKeep(t *testing.T) {
 	}
 	m.finish(result{from: from, answer: a})
 	wait := m.keep(t.Context())
-	if got := m.reported(); m.tables.PresentBundle(from) != root || len(got) != 1 || !strings.HasPrefix(got[0], "state-unwritable: ") || wait <= 0 || wait > 2*firstPause {
+	if got := m.reported(); m.tables.Security.PresentBundle(from) != root || len(got) != 1 || !strings.HasPrefix(got[0], "state-unwritable: ") || wait <= 0 || wait > 2*firstPause {
 		t.Errorf("%q, and again after %v", got, wait)
 	}
 	if err := os.Remove(file); err != nil {

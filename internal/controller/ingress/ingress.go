@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/loop"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Target is where addresses are written.
@@ -44,7 +44,7 @@ type Writer struct {
 // wish is what the statuses of some Ingresses are to say.
 type wish struct {
 	addresses intern.List[string]
-	objects   []omap.Map[state.AgeKey, omap.Unit]
+	objects   []omap.Map[selected.AgeKey, omap.Unit]
 }
 
 // attempt is what the writer wrote last to an Ingress. next is when it tries again; zero if it succeeded.
@@ -55,7 +55,7 @@ type attempt struct {
 
 // Run writes addresses until ctx ends. It starts from nothing each time: another replica may have written since the last call.
 func (w *Writer) Run(ctx context.Context) {
-	done := map[state.AgeKey]attempt{}
+	done := map[selected.AgeKey]attempt{}
 	again := time.NewTicker(period)
 	defer again.Stop()
 	for {
@@ -78,8 +78,8 @@ func (w *Writer) look(ctx context.Context) (wish, error) {
 }
 
 // write writes the addresses to Ingresses that have not got them yet, and returns the attempts for all present Ingresses.
-func (w *Writer) write(ctx context.Context, wanted wish, done map[state.AgeKey]attempt) map[state.AgeKey]attempt {
-	kept, tried := map[state.AgeKey]attempt{}, 0
+func (w *Writer) write(ctx context.Context, wanted wish, done map[selected.AgeKey]attempt) map[selected.AgeKey]attempt {
+	kept, tried := map[selected.AgeKey]attempt{}, 0
 	for _, list := range wanted.objects {
 		for k := range list.All() {
 			was, known := done[k]

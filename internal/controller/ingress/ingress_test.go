@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // written are the names of the Ingresses that were written. Writing one of fails gives an error.
@@ -30,17 +30,17 @@ func (w *written) WriteLoadBalancer(_ context.Context, k api.Key, _ []string) (b
 // TestWrite: each Ingress is written once for the same addresses, and again for others. One that fails is not tried again at once, and
 // does not keep others from being written. An Ingress that is made again under its name is another one.
 func TestWrite(t *testing.T) {
-	list := func(created int64, names ...string) (l []omap.Map[state.AgeKey, omap.Unit]) {
-		var m omap.Map[state.AgeKey, omap.Unit]
+	list := func(created int64, names ...string) (l []omap.Map[selected.AgeKey, omap.Unit]) {
+		var m omap.Map[selected.AgeKey, omap.Unit]
 		for _, name := range names {
-			m = omap.With(m, omap.Put(state.AgeKey{Created: created, Key: api.Key{Kind: "Ingress", Name: name}}, omap.Unit{}))
+			m = omap.With(m, omap.Put(selected.AgeKey{Created: created, Key: api.Key{Kind: "Ingress", Name: name}}, omap.Unit{}))
 		}
 		return append(l, m)
 	}
 	one, two := intern.Of("192.0.2.1"), intern.Of("192.0.2.2")
 	target := &written{fails: []string{"b"}}
 	w := &Writer{Target: target, Log: slog.New(slog.DiscardHandler)}
-	var done map[state.AgeKey]attempt
+	var done map[selected.AgeKey]attempt
 	for _, c := range []struct {
 		name   string
 		wanted wish

@@ -15,7 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/run/fetch"
 	"github.com/pilotmesh/pilot/internal/run/safedial"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 const (
@@ -66,7 +66,7 @@ func (o Options) client(loopback bool) *http.Client {
 var errBlocked = errors.New("its address is one that the control plane fetches nothing from (loopback, link-local and the like, and BLOCKED_CIDRS_IN_JWKS_URIS)")
 
 // Fetch returns a key set as JSON. Errors contain nothing of the answer.
-func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
+func (c *Client) Fetch(ctx context.Context, k policies.KeySource) (string, error) {
 	timeout := defaultTimeout
 	if k.Timeout > 0 {
 		timeout = min(k.Timeout, longestTimeout)

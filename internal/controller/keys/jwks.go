@@ -24,7 +24,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 // sourceName is the name of the source of key sets.
@@ -60,13 +60,13 @@ type Fetcher struct {
 	Refresh time.Duration
 	Log     *slog.Logger
 
-	known   map[state.KeySource]*entry
+	known   map[policies.KeySource]*entry
 	results chan result
 	running int
 	// wanted are the key sets that were wanted when the fetcher last looked, owners the namespaces that want a key set, and places the
 	// places for fetches that namespaces have.
-	wanted omap.Map[state.WantedKeySet, omap.Unit]
-	owners map[state.KeySource][]string
+	wanted omap.Map[policies.WantedKeySet, omap.Unit]
+	owners map[policies.KeySource][]string
 	places fair.Running
 	// started is how many fetches each namespace has started in this period.
 	started map[string]int
@@ -76,13 +76,13 @@ type Fetcher struct {
 
 // dueSet is a key set whose fetch is due.
 type dueSet struct {
-	source state.KeySource
+	source policies.KeySource
 	*entry
 }
 
 // entry is the state of a key set.
 type entry struct {
-	set      state.KeySet
+	set      policies.KeySet
 	fetching bool
 	// excess is true if too many key sets are wanted, and this one is not fetched.
 	excess bool
@@ -92,7 +92,7 @@ type entry struct {
 
 // result is the result of one fetch.
 type result struct {
-	source  state.KeySource
+	source  policies.KeySource
 	place   string // the namespace whose place the fetch had
 	keys    string
 	failure string
@@ -100,7 +100,7 @@ type result struct {
 
 // Run fetches the wanted key sets until ctx ends.
 func (f *Fetcher) Run(ctx context.Context) {
-	f.known, f.results, f.started = map[state.KeySource]*entry{}, make(chan result, maxFetches), map[string]int{}
+	f.known, f.results, f.started = map[policies.KeySource]*entry{}, make(chan result, maxFetches), map[string]int{}
 	var fetches sync.WaitGroup
 	defer fetches.Wait()
 	look := time.NewTicker(period)
@@ -126,12 +126,12 @@ func (f *Fetcher) Run(ctx context.Context) {
 // look follows the key sets that are wanted, if they have changed. The loop of the mesh only hands out a map, so the
 // number of key sets costs that loop nothing.
 func (f *Fetcher) look(ctx context.Context) {
-	wanted, err := loop.Look(ctx, f.Mesh, func(v *loop.View) omap.Map[state.WantedKeySet, omap.Unit] {
+	wanted, err := loop.Look(ctx, f.Mesh, func(v *loop.View) omap.Map[policies.WantedKeySet, omap.Unit] {
 		return v.Tables.Security.WantedKeys.Group(v.Graph.Glance(), struct{}{})
 	})
 	if err == nil && !wanted.Same(f.wanted) {
 		f.wanted = wanted
-		list := make([]state.WantedKeySet, 0, wanted.Len())
+		list := make([]policies.WantedKeySet, 0, wanted.Len())
 		for k := range wanted.All() {
 			list = append(list, k)
 		}
@@ -140,7 +140,7 @@ func (f *Fetcher) look(ctx context.Context) {
 }
 
 // ownersOf are the namespaces that want a key set.
-func (f *Fetcher) ownersOf(k state.KeySource) []string {
+func (f *Fetcher) ownersOf(k policies.KeySource) []string {
 	if list := f.owners[k]; len(list) > 0 {
 		return list
 	}
@@ -155,26 +155,26 @@ const (
 
 // follow forgets key sets that no policy wants any more, and notes new ones. Of more than maxSets, the fetched ones stay, and each
 // namespace gets its share.
-func (f *Fetcher) follow(wanted []state.WantedKeySet) {
+func (f *Fetcher) follow(wanted []policies.WantedKeySet) {
 	var events []source.Event
-	f.owners = map[state.KeySource][]string{}
-	var wants []fair.Want[state.KeySource]
-	var sources []state.KeySource // each once
+	f.owners = map[policies.KeySource][]string{}
+	var wants []fair.Want[policies.KeySource]
+	var sources []policies.KeySource // each once
 	for _, k := range wanted {
 		if f.owners[k.KeySource] == nil {
 			sources = append(sources, k.KeySource)
 		}
 		f.owners[k.KeySource] = append(f.owners[k.KeySource], k.Namespace)
-		wants = append(wants, fair.Want[state.KeySource]{Namespace: k.Namespace, Thing: k.KeySource})
+		wants = append(wants, fair.Want[policies.KeySource]{Namespace: k.Namespace, Thing: k.KeySource})
 	}
-	granted := fair.Grant(wants, fair.Bounds{Total: maxSets, Share: shareOfSets}, func(k state.KeySource) bool {
+	granted := fair.Grant(wants, fair.Bounds{Total: maxSets, Share: shareOfSets}, func(k policies.KeySource) bool {
 		return f.known[k] != nil && !f.known[k].excess
 	})
 	for _, k := range sources {
 		e := f.known[k]
 		isNew := e == nil
 		if isNew {
-			e = &entry{set: state.KeySet{Failure: waiting}}
+			e = &entry{set: policies.KeySet{Failure: waiting}}
 			f.known[k] = e
 		}
 		was := e.set
@@ -186,13 +186,13 @@ func (f *Fetcher) follow(wanted []state.WantedKeySet) {
 		}
 		if isNew || e.set != was {
 			set := e.set
-			events = append(events, state.KeySetEvent(k, &set))
+			events = append(events, policies.KeySetEvent(k, &set))
 		}
 	}
 	for k := range f.known {
 		if f.owners[k] == nil {
 			delete(f.known, k)
-			events = append(events, state.KeySetEvent(k, nil))
+			events = append(events, policies.KeySetEvent(k, nil))
 		}
 	}
 	f.apply(events)
@@ -255,7 +255,7 @@ func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 
 // payer is the namespace whose share a fetch uses: of the namespaces that want the key set, the one with the fewest fetches in this period
 // and then the fewest that are running.
-func (f *Fetcher) payer(k state.KeySource) string {
+func (f *Fetcher) payer(k policies.KeySource) string {
 	return slices.MinFunc(f.ownersOf(k), func(a, b string) int {
 		return cmp.Or(cmp.Compare(f.started[a], f.started[b]), cmp.Compare(f.places.Of(a), f.places.Of(b)))
 	})
@@ -270,7 +270,7 @@ func (f *Fetcher) finish(r result) {
 		return // not wanted any more
 	}
 	e.fetching = false
-	is := state.KeySet{Keys: e.set.Keys, Failure: r.failure}
+	is := policies.KeySet{Keys: e.set.Keys, Failure: r.failure}
 	if r.failure == "" {
 		is.Keys, e.pause = r.keys, 0
 		e.next = time.Now().Add(jitter(f.refresh()))
@@ -285,7 +285,7 @@ func (f *Fetcher) finish(r result) {
 		f.Log.Warn("cannot fetch a key set", "from", r.source.Shown(), "reason", r.failure, "keys_kept", is.Keys != "")
 	}
 	e.set = is
-	f.apply([]source.Event{state.KeySetEvent(r.source, &is)})
+	f.apply([]source.Event{policies.KeySetEvent(r.source, &is)})
 }
 
 func (f *Fetcher) refresh() time.Duration {

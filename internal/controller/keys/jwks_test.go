@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 const keys = `{"keys":[{"kty":"RSA","e":"AQAB","n":"secretmodulus"}]}`
@@ -41,20 +41,20 @@ func TestFetch(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		client  *Client
-		from    state.KeySource
+		from    policies.KeySource
 		failure string
 	}{
-		{"keys", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/keys"}, ""},
-		{"discovery", NewClient(Options{Local: true}), state.KeySource{Issuer: s.URL + "/"}, ""},
-		{"slow", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/slow", Timeout: 50 * time.Millisecond}, "in time"},
-		{"huge", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/huge"}, "more than 1048576 bytes"},
-		{"no keys", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/other"}, "not a set of JSON Web Keys"},
-		{"error", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/error"}, "status 502"},
-		{"redirect", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/redirect"}, "redirects"},
-		{"loopback", NewClient(Options{}), state.KeySource{URL: s.URL + "/keys"}, "loopback"},
-		{"loopback by name", NewClient(Options{Local: true}), state.KeySource{URL: strings.Replace(s.URL, "127.0.0.1", "localhost", 1) + "/keys"}, "loopback"},
-		{"issuer that is no address", NewClient(Options{}), state.KeySource{Issuer: "me@example.com"}, "set jwksUri"},
-		{"file", NewClient(Options{}), state.KeySource{URL: "file:///etc/passwd"}, "valid address"},
+		{"keys", NewClient(Options{Local: true}), policies.KeySource{URL: s.URL + "/keys"}, ""},
+		{"discovery", NewClient(Options{Local: true}), policies.KeySource{Issuer: s.URL + "/"}, ""},
+		{"slow", NewClient(Options{Local: true}), policies.KeySource{URL: s.URL + "/slow", Timeout: 50 * time.Millisecond}, "in time"},
+		{"huge", NewClient(Options{Local: true}), policies.KeySource{URL: s.URL + "/huge"}, "more than 1048576 bytes"},
+		{"no keys", NewClient(Options{Local: true}), policies.KeySource{URL: s.URL + "/other"}, "not a set of JSON Web Keys"},
+		{"error", NewClient(Options{Local: true}), policies.KeySource{URL: s.URL + "/error"}, "status 502"},
+		{"redirect", NewClient(Options{Local: true}), policies.KeySource{URL: s.URL + "/redirect"}, "redirects"},
+		{"loopback", NewClient(Options{}), policies.KeySource{URL: s.URL + "/keys"}, "loopback"},
+		{"loopback by name", NewClient(Options{Local: true}), policies.KeySource{URL: strings.Replace(s.URL, "127.0.0.1", "localhost", 1) + "/keys"}, "loopback"},
+		{"issuer that is no address", NewClient(Options{}), policies.KeySource{Issuer: "me@example.com"}, "set jwksUri"},
+		{"file", NewClient(Options{}), policies.KeySource{URL: "file:///etc/passwd"}, "valid address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := c.client.Fetch(t.Context(), c.from)
@@ -83,21 +83,21 @@ func (e *events) Apply(b source.Batch) { *e = append(*e, b.Events...) }
 // key set that is no longer wanted is forgotten.
 func TestLastGoodKept(t *testing.T) {
 	var sent events
-	k := state.KeySource{URL: "https://a.example/keys"}
-	f := &Fetcher{Sink: &sent, Log: slog.New(slog.DiscardHandler), known: map[state.KeySource]*entry{}}
-	f.follow([]state.WantedKeySet{{KeySource: k}})
-	finish := func(r result) state.KeySet {
+	k := policies.KeySource{URL: "https://a.example/keys"}
+	f := &Fetcher{Sink: &sent, Log: slog.New(slog.DiscardHandler), known: map[policies.KeySource]*entry{}}
+	f.follow([]policies.WantedKeySet{{KeySource: k}})
+	finish := func(r result) policies.KeySet {
 		f.running++
 		r.source = k
 		f.finish(r)
 		return f.known[k].set
 	}
-	if got := finish(result{keys: keys}); got != (state.KeySet{Keys: keys}) {
+	if got := finish(result{keys: keys}); got != (policies.KeySet{Keys: keys}) {
 		t.Fatalf("%+v", got)
 	}
 	pause := time.Duration(0)
 	for range 20 {
-		if got := finish(result{failure: "gone"}); got != (state.KeySet{Keys: keys, Failure: "gone"}) {
+		if got := finish(result{failure: "gone"}); got != (policies.KeySet{Keys: keys, Failure: "gone"}) {
 			t.Fatalf("%+v", got)
 		}
 		if p := f.known[k].pause; p <= pause && p != longestPause {
@@ -122,10 +122,10 @@ func TestLastGoodKept(t *testing.T) {
 // TestBounds checks that a thousand key sets is the limit.
 func TestBounds(t *testing.T) {
 	var sent events
-	f := &Fetcher{Sink: &sent, known: map[state.KeySource]*entry{}}
-	var wanted []state.WantedKeySet
+	f := &Fetcher{Sink: &sent, known: map[policies.KeySource]*entry{}}
+	var wanted []policies.WantedKeySet
 	for i := range 10000 {
-		wanted = append(wanted, state.WantedKeySet{KeySource: state.KeySource{URL: fmt.Sprintf("https://a.example/%d", i)}})
+		wanted = append(wanted, policies.WantedKeySet{KeySource: policies.KeySource{URL: fmt.Sprintf("https://a.example/%d", i)}})
 	}
 	f.follow(wanted)
 	fetched := 0
@@ -140,10 +140,10 @@ func TestBounds(t *testing.T) {
 }
 
 // sources are the key sets of a namespace, with its name in their addresses.
-func sources(base, namespace string, count int) (list []state.WantedKeySet) {
+func sources(base, namespace string, count int) (list []policies.WantedKeySet) {
 	for i := range count {
-		k := state.KeySource{URL: fmt.Sprintf("%s/%s/%d", base, namespace, i), Timeout: time.Minute}
-		list = append(list, state.WantedKeySet{KeySource: k, Namespace: namespace})
+		k := policies.KeySource{URL: fmt.Sprintf("%s/%s/%d", base, namespace, i), Timeout: time.Minute}
+		list = append(list, policies.WantedKeySet{KeySource: k, Namespace: namespace})
 	}
 	return list
 }
@@ -152,7 +152,7 @@ func sources(base, namespace string, count int) (list []state.WantedKeySet) {
 // and that a key set which was too many is fetched when there is room.
 func TestShareOfSets(t *testing.T) {
 	var sent events
-	f := &Fetcher{Sink: &sent, known: map[state.KeySource]*entry{}}
+	f := &Fetcher{Sink: &sent, known: map[policies.KeySource]*entry{}}
 	many := sources("https://x.example", "aaa", 2*maxSets)
 	bank := sources("https://x.example", "bank", 2*shareOfSets)
 	late := sources("https://x.example", "zoo", shareOfSets)
@@ -168,7 +168,7 @@ func TestShareOfSets(t *testing.T) {
 	if e := f.known[last.KeySource]; !e.excess || e.set.Failure != tooMany {
 		t.Errorf("the last of too many: %+v", e)
 	}
-	f.follow(slices.Concat([]state.WantedKeySet{last}, bank, late))
+	f.follow(slices.Concat([]policies.WantedKeySet{last}, bank, late))
 	if e := f.known[last.KeySource]; e.excess || e.set.Failure != waiting || !e.next.IsZero() {
 		t.Errorf("when there is room: %+v", e)
 	}
@@ -180,7 +180,7 @@ func TestSlowServers(t *testing.T) {
 	var sent events
 	f := &Fetcher{
 		Sink: &sent, Log: slog.New(slog.DiscardHandler), Client: NewClient(Options{Local: true}),
-		known: map[state.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
+		known: map[policies.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var fetches sync.WaitGroup
@@ -192,8 +192,8 @@ func TestSlowServers(t *testing.T) {
 	if f.running >= maxFetches {
 		t.Fatalf("two namespaces have all %d places", f.running)
 	}
-	good := state.KeySource{URL: s.URL + "/keys"}
-	f.follow(append(slow, state.WantedKeySet{KeySource: good, Namespace: "zoo"}, state.WantedKeySet{KeySource: good, Namespace: "aaa"}))
+	good := policies.KeySource{URL: s.URL + "/keys"}
+	f.follow(append(slow, policies.WantedKeySet{KeySource: good, Namespace: "zoo"}, policies.WantedKeySet{KeySource: good, Namespace: "aaa"}))
 	f.start(ctx, &fetches)
 	if !f.known[good].fetching {
 		t.Fatal("the keys of another namespace wait")
@@ -209,7 +209,7 @@ func TestStartsPerPeriod(t *testing.T) {
 	var sent events
 	f := &Fetcher{
 		Sink: &sent, Log: slog.New(slog.DiscardHandler), Client: NewClient(Options{}),
-		known: map[state.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
+		known: map[policies.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // so each fetch fails at once
@@ -219,7 +219,7 @@ func TestStartsPerPeriod(t *testing.T) {
 			f.finish(<-f.results)
 		}
 	}
-	tried := func(list []state.WantedKeySet) (n int) {
+	tried := func(list []policies.WantedKeySet) (n int) {
 		for _, k := range list {
 			if f.known[k.KeySource].pause > 0 {
 				n++
@@ -252,7 +252,7 @@ var _ source.Sink = (*events)(nil)
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := NewClient(Options{}).Fetch(ctx, state.KeySource{URL: "http://192.0.2.1/"}); err == nil {
+	if _, err := NewClient(Options{}).Fetch(ctx, policies.KeySource{URL: "http://192.0.2.1/"}); err == nil {
 		t.Error("no error")
 	}
 }

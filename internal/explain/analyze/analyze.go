@@ -25,6 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/explain/ingresses"
 	"github.com/pilotmesh/pilot/internal/explain/patched"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/object"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -286,7 +287,7 @@ func (a *Analysis) AllProblems(domain string) []api.Problem {
 }
 
 // Access returns whether a request is allowed, as if each workload had a connected sidecar.
-func (a *Analysis) Access(domain string, d why.Described) (*why.Access, error) {
+func (a *Analysis) Access(domain string, d described.Request) (*why.Access, error) {
 	m, done := a.evaluate(domain)
 	defer done()
 	answer, err := m.AskAccess(d)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/explain/analyze"
-	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
 )
 
 const admin = `apiVersion: security.istio.io/v1
@@ -25,14 +25,14 @@ func TestRefusedPolicies(t *testing.T) {
 	const where = "web.shop.svc.mesh.local:80"
 	for _, c := range []struct {
 		name, text string
-		request    why.Described
+		request    described.Request
 		want       string
 	}{
-		{"no policy", "", why.Described{From: "ops/a", To: where}, "allow"},
-		{"an unknown field", admin, why.Described{From: "ops/a", To: where}, "deny"},
-		{"a good policy", strings.Replace(admin, ", {expression: x}", "", 1), why.Described{From: "ops/a", To: where, MutualTLS: true}, "allow"},
-		{"mutual TLS", strict, why.Described{From: "ops/a", To: where, MutualTLS: true}, "allow"},
-		{"plain text", strict, why.Described{Address: "10.9.9.9", To: where, Plaintext: true}, "deny"},
+		{"no policy", "", described.Request{From: "ops/a", To: where}, "allow"},
+		{"an unknown field", admin, described.Request{From: "ops/a", To: where}, "deny"},
+		{"a good policy", strings.Replace(admin, ", {expression: x}", "", 1), described.Request{From: "ops/a", To: where, MutualTLS: true}, "allow"},
+		{"mutual TLS", strict, described.Request{From: "ops/a", To: where, MutualTLS: true}, "allow"},
+		{"plain text", strict, described.Request{Address: "10.9.9.9", To: where, Plaintext: true}, "deny"},
 	} {
 		a := analyze.New()
 		a.File("service.yaml", []byte(service))

@@ -23,6 +23,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -97,8 +98,8 @@ type Front struct {
 
 // Server is a server that takes the request.
 type Server struct {
-	Object why.Ref `json:"object"`
-	Field  string  `json:"field,omitempty"`
+	Object reply.Ref `json:"object"`
+	Field  string    `json:"field,omitempty"`
 	// Port is the port that the object names, and Listens the port where the gateways listen.
 	Port     uint32 `json:"port"`
 	Listens  uint32 `json:"listens"`
@@ -347,7 +348,7 @@ func (i *inquiry) missing() (list []string) {
 	return list
 }
 
-func (m Mesh) ref(k api.Key) why.Ref {
+func (m Mesh) ref(k api.Key) reply.Ref {
 	at, _ := m.Tables.Positions.Peek(k)
-	return why.RefTo(k, at)
+	return reply.RefTo(k, at)
 }

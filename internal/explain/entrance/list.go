@@ -8,7 +8,7 @@ import (
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/store"
-	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
@@ -45,11 +45,11 @@ type Socket struct {
 
 // Claim is the claim of a server to a host.
 type Claim struct {
-	Host     string  `json:"host"`
-	Port     uint32  `json:"port"`
-	Protocol string  `json:"protocol"`
-	Object   why.Ref `json:"object"`
-	Field    string  `json:"field,omitempty"`
+	Host     string    `json:"host"`
+	Port     uint32    `json:"port"`
+	Protocol string    `json:"protocol"`
+	Object   reply.Ref `json:"object"`
+	Field    string    `json:"field,omitempty"`
 	// Secret has the certificate; empty without one.
 	Secret string `json:"secret,omitempty"`
 	// Unused says why the claim is lost; empty if the server has the host.

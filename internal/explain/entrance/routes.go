@@ -13,7 +13,7 @@ import (
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
-	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -21,8 +21,8 @@ import (
 
 // Route is a rule that the request may meet.
 type Route struct {
-	Object why.Ref `json:"object"`
-	Field  string  `json:"field"`
+	Object reply.Ref `json:"object"`
+	Field  string    `json:"field"`
 	// Match describes the requests that match, and Conditional is true if that depends on more than the path.
 	Match       string `json:"match"`
 	Conditional bool   `json:"conditional,omitempty"`

@@ -14,8 +14,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
@@ -61,10 +62,10 @@ type Server struct {
 	Port     uint32 `json:"port"`
 	Protocol string `json:"protocol"`
 	// Secret has the certificate. It is looked for in the namespace of the gateway. For is the host or pattern that it is for.
-	Secret string  `json:"secret,omitempty"`
-	For    string  `json:"for,omitempty"`
-	Object why.Ref `json:"object"`
-	Field  string  `json:"field,omitempty"`
+	Secret string    `json:"secret,omitempty"`
+	For    string    `json:"for,omitempty"`
+	Object reply.Ref `json:"object"`
+	Field  string    `json:"field,omitempty"`
 	// Unused says why the server is not used, and Trouble why requests fail there; empty if nothing is wrong.
 	Unused  string `json:"unused,omitempty"`
 	Trouble string `json:"trouble,omitempty"`
@@ -78,9 +79,9 @@ type Route struct {
 	// Backend is the host and port of a service; empty if the object names something else.
 	Backend string `json:"backend,omitempty"`
 	// Target is the host behind the backend, if that is only another name.
-	Target string  `json:"target,omitempty"`
-	Object why.Ref `json:"object"`
-	Field  string  `json:"field"`
+	Target string    `json:"target,omitempty"`
+	Object reply.Ref `json:"object"`
+	Field  string    `json:"field"`
 	// Trouble says why requests fail, and Unused why the route is not used; empty if nothing is wrong.
 	Trouble string `json:"trouble,omitempty"`
 	Unused  string `json:"unused,omitempty"`
@@ -88,8 +89,8 @@ type Route struct {
 
 // Uncounted is an Ingress that does not count.
 type Uncounted struct {
-	Object why.Ref `json:"object"`
-	Reason string  `json:"reason"`
+	Object reply.Ref `json:"object"`
+	Reason string    `json:"reason"`
 }
 
 // Ask returns what gateways serve for a host, or for all hosts if it is empty. It must be called by the owner of the graph,
@@ -99,7 +100,7 @@ func Ask(m why.Mesh, host string) *Answer {
 	settings := m.Tables.Ingress(r)
 	host = strings.ToLower(strings.TrimSpace(host))
 	a := &Answer{
-		Version: why.Version, Revision: m.Graph.Revision(), Asked: host, Mode: settings.Mode.String(), Class: settings.Class, Hosts: []Host{},
+		Version: reply.Version, Revision: m.Graph.Revision(), Asked: host, Mode: settings.Mode.String(), Class: settings.Class, Hosts: []Host{},
 	}
 	all := m.Tables.Gateways.Hosts.Group(r, struct{}{})
 	a.names = func(yield func(string) bool) {
@@ -209,7 +210,7 @@ func uncounted(m why.Mesh, r *query.Reader, settings gateways.IngressSettings, h
 }
 
 // whyNot says why an object does not count; empty if it does.
-func whyNot(m why.Mesh, r *query.Reader, a state.Admission, settings gateways.IngressSettings) string {
+func whyNot(m why.Mesh, r *query.Reader, a gatewayrows.Admission, settings gateways.IngressSettings) string {
 	switch m.Queries.Gateways.Standing(r, a) {
 	case gateway.Off:
 		return "Ingresses are switched off by ingressControllerMode in the mesh settings"
@@ -234,7 +235,7 @@ func whyNot(m why.Mesh, r *query.Reader, a state.Admission, settings gateways.In
 // Complete adds what requires looking through lists. It may be called once, on any goroutine.
 func (a *Answer) Complete() {
 	if a.Asked != "" && len(a.Hosts) == 0 && a.names != nil {
-		a.Similar = why.Similar(a.Asked, []func(func(string) bool){a.names})
+		a.Similar = reply.Similar(a.Asked, []func(func(string) bool){a.names})
 	}
 	a.names = nil
 }

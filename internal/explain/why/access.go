@@ -11,6 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/claim"
@@ -23,22 +25,19 @@ import (
 // maxJudged bounds how many workloads of a service are looked at, because the loop waits for the answer.
 const maxJudged = 1000
 
-// Mixed is the verdict on a request that some workloads allow and others do not.
-const Mixed access.Verdict = "mixed"
-
 // Access is the answer to the question whether a request is allowed.
 type Access struct {
 	Version  int            `json:"version"`
 	Revision store.Revision `json:"revision"`
 	// Request is the request with the defaults filled in, and Host the host of the service in full.
-	Request Described `json:"request"`
-	Host    string    `json:"host"`
+	Request described.Request `json:"request"`
+	Host    string            `json:"host"`
 	// Verdict is the verdict of all workloads if they agree.
 	Verdict access.Verdict `json:"verdict"`
 	// Answers are the different answers, the answer of most workloads first.
 	Answers []Judgement `json:"answers"`
 
-	parsed    parsed
+	parsed    described.Parsed
 	client    clientSide
 	workloads []*workload
 }
@@ -56,11 +55,11 @@ type Judgement struct {
 	Transport string `json:"transport"`
 	Path      string `json:"path,omitempty"`
 	// Decider is the object that decides, and Rule the position of the rule in it, as spec.rules[0].
-	Decider *Ref   `json:"decider,omitempty"`
-	Rule    string `json:"rule,omitempty"`
+	Decider *reply.Ref `json:"decider,omitempty"`
+	Rule    string     `json:"rule,omitempty"`
 	// Reason says what decides besides, and Candidates are the objects that could decide otherwise.
-	Reason     string `json:"reason,omitempty"`
-	Candidates []Ref  `json:"candidates,omitempty"`
+	Reason     string      `json:"reason,omitempty"`
+	Candidates []reply.Ref `json:"candidates,omitempty"`
 	// Provider is the external authorizer that is asked.
 	Provider string `json:"provider,omitempty"`
 	// Steps are the way from the client to the workload, in order, and Fix is what the user can do where the first one fails.
@@ -91,32 +90,32 @@ type place struct {
 	// tokens are the RequestAuthentications that apply, and allow the AuthorizationPolicies that allow requests.
 	tokens, allow []api.Key
 	// refs locate the objects that an answer may name.
-	refs map[api.Key]Ref
+	refs map[api.Key]reply.Ref
 	// provider is the extension provider that policies with the action CUSTOM name.
 	provider string
 }
 
 // AskAccess asks whether a request is allowed. Complete finds the answer. An error means that the question cannot be answered as it was
 // asked. It must be called by the owner of the graph, between commits.
-func (m Mesh) AskAccess(d Described) (*Access, error) { return m.askAccess(d, m.callerClass) }
+func (m Mesh) AskAccess(d described.Request) (*Access, error) { return m.askAccess(d, m.callerClass) }
 
 // askAccess is AskAccess for a client whose class callerClass returns.
-func (m Mesh) askAccess(d Described, callerClass func(*query.Reader, parsed) proxy.Class) (*Access, error) {
-	p, err := d.parse()
+func (m Mesh) askAccess(d described.Request, callerClass func(*query.Reader, described.Parsed) proxy.Class) (*Access, error) {
+	p, err := d.Parse()
 	if err != nil {
 		return nil, err
 	}
 	r := m.Graph.Glance()
-	a := &Access{Version: Version, Revision: m.Graph.Revision(), Request: p.Described, Host: m.meant(r, p.to.host, p.namespace), parsed: p}
-	s, ok := m.serviceOf(r, a.Host, p.namespace)
+	a := &Access{Version: reply.Version, Revision: m.Graph.Revision(), Request: p.Request, Host: m.meant(r, p.Target.Host, p.Namespace), parsed: p}
+	s, ok := m.serviceOf(r, a.Host, p.Namespace)
 	if !ok {
 		return nil, fmt.Errorf("no service %s is declared", a.Host)
 	}
-	port, ok := s.Port(p.to.port)
+	port, ok := s.Port(p.Target.Port)
 	if !ok {
-		return nil, fmt.Errorf("the service %s has no port %d", a.Host, p.to.port)
+		return nil, fmt.Errorf("the service %s has no port %d", a.Host, p.Target.Port)
 	}
-	a.parsed.identify(m.Tables.TrustDomains(r)[0], port)
+	a.parsed.Identify(m.Tables.TrustDomains(r)[0], port)
 	endpoints := m.Queries.Services.Endpoints(r, s, port.Number)
 	if len(endpoints) == 0 {
 		return nil, fmt.Errorf("the service %s has no endpoints, so there is no workload that could allow or deny anything", a.Host)
@@ -213,7 +212,7 @@ func (m Mesh) workload(r *query.Reader, s *service.Service, e mesh.PortEndpoint,
 }
 
 func (m Mesh) place(r *query.Reader, c proxy.Class) *place {
-	at := &place{mode: c.Mode, listeners: m.Queries.InboundListeners(r, c), refs: map[api.Key]Ref{}}
+	at := &place{mode: c.Mode, listeners: m.Queries.InboundListeners(r, c), refs: map[api.Key]reply.Ref{}}
 	set := policy.SetOf(m.Tables, r, c)
 	for k := range set.Members(m.Tables, r, api.KindRequestAuthentication).All() {
 		at.tokens = append(at.tokens, k)

@@ -8,8 +8,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/peer"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -54,11 +56,11 @@ type inquiry struct {
 	class      proxy.Class
 	set        scope.Set
 	rejections []class.ActiveRejection
-	answer     *Answer
+	answer     *reply.Answer
 }
 
 // Ask answers a question. An error means that the question cannot be answered as it was asked.
-func (m Mesh) Ask(q Question) (*Answer, error) {
+func (m Mesh) Ask(q Question) (*reply.Answer, error) {
 	i := &inquiry{Mesh: m, Question: q, r: m.Graph.Glance()}
 	var ok bool
 	if i.proxy, ok = m.Tables.Proxies.Peek(q.Connection); !ok {
@@ -69,10 +71,10 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 	}
 	i.set = scope.SetOf(i.class)
 	i.rejections = m.Queries.ActiveRejections(i.r, q.Connection)
-	i.answer = &Answer{
-		Version: Version, Revision: m.Graph.Revision(), Kind: q.Kind, Name: strings.TrimSpace(q.Name), Verdict: Absent,
-		Proxy:    Proxy{Name: i.name(), ID: i.proxy.ID, Namespace: i.class.Namespace, Mode: i.class.Mode.String()},
-		problems: m.Problems,
+	i.answer = &reply.Answer{
+		Version: reply.Version, Revision: m.Graph.Revision(), Kind: q.Kind, Name: strings.TrimSpace(q.Name), Verdict: reply.Absent,
+		Proxy: reply.Proxy{Name: i.name(), ID: i.proxy.ID, Namespace: i.class.Namespace, Mode: i.class.Mode.String()},
+		Lists: reply.Completion{Problems: m.Problems},
 	}
 	if i.class.Sidecar != (api.Key{}) {
 		ref := i.Ref(i.class.Sidecar)
@@ -102,9 +104,9 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 func (i *inquiry) name() string { return i.proxy.Name + "." + i.proxy.Namespace }
 
 // Ref returns an object with its position.
-func (m Mesh) Ref(k api.Key) Ref {
+func (m Mesh) Ref(k api.Key) reply.Ref {
 	at, _ := m.Tables.Positions.Peek(k)
-	return RefTo(k, at)
+	return reply.RefTo(k, at)
 }
 
 // addReason adds a reason. k is the object that causes it, or zero.
@@ -112,8 +114,8 @@ func (i *inquiry) addReason(k api.Key, fix, format string, args ...any) {
 	i.answer.Reasons = append(i.answer.Reasons, i.reason(k, fix, format, args...))
 }
 
-func (i *inquiry) reason(k api.Key, fix, format string, args ...any) Reason {
-	r := Reason{Text: fmt.Sprintf(format, args...), Fix: fix}
+func (i *inquiry) reason(k api.Key, fix, format string, args ...any) reply.Reason {
+	r := reply.Reason{Text: fmt.Sprintf(format, args...), Fix: fix}
 	if k != (api.Key{}) {
 		ref := i.Ref(k)
 		r.Object = &ref
@@ -123,9 +125,9 @@ func (i *inquiry) reason(k api.Key, fix, format string, args ...any) Reason {
 
 // addSource adds an object in a role. If the answer already has the object in this role, the entries are merged.
 func (i *inquiry) addSource(k api.Key, part, unused string, revision store.Revision) {
-	at := slices.IndexFunc(i.answer.Sources, func(s Source) bool { return s.Object.Key() == k && s.Role == part })
+	at := slices.IndexFunc(i.answer.Sources, func(s reply.Source) bool { return s.Object.Key() == k && s.Role == part })
 	if at < 0 {
-		i.answer.Sources = append(i.answer.Sources, Source{i.Ref(k), part, unused, revision})
+		i.answer.Sources = append(i.answer.Sources, reply.Source{Object: i.Ref(k), Role: part, Unused: unused, Revision: revision})
 		return
 	}
 	s := &i.answer.Sources[at]
@@ -146,7 +148,7 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 			if part := roleOf(leaf.Query); part != "" {
 				i.addSource(key, part, "", leaf.Changed)
 			}
-		case state.ServerKey:
+		case gatewayrows.ServerKey:
 			i.addSource(key.Gateway, "servers", "", leaf.Changed)
 		case settings.Setting:
 			i.addSource(api.Key{Kind: "MeshConfig"}, "mesh settings", "", leaf.Changed)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -27,7 +28,7 @@ func (i *inquiry) askedAs(list []string, refused string) string {
 		list, more = list[:maxAuthorities], fmt.Sprintf(" and %d others", n)
 	}
 	if refused != "" {
-		i.answer.Verdict, more = HeldBack, more+"; the proxy has rejected the answer: "+refused
+		i.answer.Verdict, more = reply.HeldBack, more+"; the proxy has rejected the answer: "+refused
 	}
 	return "the sidecar gets hosts on demand, and its workload has asked for this one as " + strings.Join(list, ", ") + more
 }
@@ -48,10 +49,10 @@ func (i *inquiry) hostOnDemand(s hostSeen) {
 		} else {
 			without++
 		}
-		p.Reasons = append(p.Reasons, Reason{Text: text})
+		p.Reasons = append(p.Reasons, reply.Reason{Text: text})
 	}
 	if without > 0 && without == len(i.answer.Ports) {
-		i.answer.Verdict = NotAsked
+		i.answer.Verdict = reply.NotAsked
 	}
 }
 
@@ -73,9 +74,9 @@ func (i *inquiry) foundOnDemand(r *resource.Resource, piece string) {
 		has, text = len(list) > 0, i.askedAs(list, refused)
 	}
 	if !has {
-		i.answer.Verdict, text = NotAsked, notAsked(a)
+		i.answer.Verdict, text = reply.NotAsked, notAsked(a)
 	}
 	if text != "" {
-		i.answer.Reasons = append(i.answer.Reasons, Reason{Text: text})
+		i.answer.Reasons = append(i.answer.Reasons, reply.Reason{Text: text})
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
-	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -24,33 +25,8 @@ const (
 	maxUnconnected  = 5
 )
 
-// Destination is where requests to a port of a host go.
-type Destination struct {
-	// Requests says which requests match, and Percent is the share of them that goes to the cluster.
-	Requests string  `json:"requests"`
-	Percent  float64 `json:"percent"`
-	// Cluster is empty if the proxy responds itself; Response says how.
-	Cluster  string `json:"cluster,omitempty"`
-	Response string `json:"response,omitempty"`
-	// Fails says why requests fail before any endpoint is chosen; empty if they do not.
-	Fails string `json:"fails,omitempty"`
-	// Healthy is how many of the endpoints are healthy, and Unconnected are addresses of some without a connected proxy, Missing the
-	// number of all of these.
-	Endpoints   int      `json:"endpoints"`
-	Healthy     int      `json:"healthy"`
-	Missing     int      `json:"without_proxy,omitempty"`
-	Unconnected []string `json:"without_proxy_examples,omitempty"`
-	// Transport says how the proxy connects.
-	Transport string `json:"transport,omitempty"`
-	// Access says whether the endpoints allow the request Asked from the proxy's workload; empty if that is not known.
-	Access access.Verdict `json:"access,omitempty"`
-	Asked  string         `json:"asked,omitempty"`
-
-	addresses map[string]bool
-}
-
 // destinations adds where requests to a port go, as the proxy is to have it.
-func (i *inquiry) destinations(s hostSeen, p mesh.Port, out *Port) {
+func (i *inquiry) destinations(s hostSeen, p mesh.Port, out *reply.Port) {
 	if s.service == nil || p.Protocol == mesh.UDP {
 		return
 	}
@@ -70,13 +46,15 @@ func (i *inquiry) destinations(s hostSeen, p mesh.Port, out *Port) {
 	if account == "" || len(out.Destinations) == 0 {
 		return
 	}
-	d := Described{From: i.class.Namespace + "/" + account, To: fmt.Sprintf("%s:%d", s.host, p.Number), TCP: !p.Protocol.IsHTTP()}
-	out.access, _ = i.askAccess(d, func(*query.Reader, parsed) proxy.Class { return i.class })
+	d := described.Request{From: i.class.Namespace + "/" + account, To: fmt.Sprintf("%s:%d", s.host, p.Number), TCP: !p.Protocol.IsHTTP()}
+	if asked, err := i.askAccess(d, func(*query.Reader, described.Parsed) proxy.Class { return i.class }); err == nil {
+		out.Judge = asked.verdicts
+	}
 }
 
 // routed adds the destinations of a virtual host.
-func (i *inquiry) routed(vh *routev3.VirtualHost, out *Port) {
-	add := func(d Destination) {
+func (i *inquiry) routed(vh *routev3.VirtualHost, out *reply.Port) {
+	add := func(d reply.Destination) {
 		if len(out.Destinations) < maxDestinations {
 			out.Destinations = append(out.Destinations, d)
 		}
@@ -90,9 +68,9 @@ func (i *inquiry) routed(vh *routev3.VirtualHost, out *Port) {
 		}
 		switch {
 		case r.GetRedirect() != nil:
-			add(Destination{Requests: requests, Percent: 100, Response: "a redirect"})
+			add(reply.Destination{Requests: requests, Percent: 100, Response: "a redirect"})
 		case r.GetDirectResponse() != nil:
-			add(Destination{Requests: requests, Percent: 100, Response: fmt.Sprintf("status %d", r.GetDirectResponse().GetStatus())})
+			add(reply.Destination{Requests: requests, Percent: 100, Response: fmt.Sprintf("status %d", r.GetDirectResponse().GetStatus())})
 		case len(weighted) == 0:
 			add(i.destination(requests, to.GetCluster(), 100))
 		}
@@ -132,8 +110,8 @@ func matched(m *routev3.RouteMatch) string {
 }
 
 // destination describes a cluster as a destination.
-func (i *inquiry) destination(requests, cluster string, percent float64) Destination {
-	d := Destination{Requests: requests, Percent: percent, Cluster: cluster, addresses: map[string]bool{}}
+func (i *inquiry) destination(requests, cluster string, percent float64) reply.Destination {
+	d := reply.Destination{Requests: requests, Percent: percent, Cluster: cluster, Addresses: map[string]bool{}}
 	name, ok := parseCluster(cluster)
 	if !ok {
 		return d
@@ -154,7 +132,7 @@ func (i *inquiry) destination(requests, cluster string, percent float64) Destina
 			continue
 		}
 		list = append(list, e)
-		d.addresses[e.Address] = true
+		d.Addresses[e.Address] = true
 		if e.Health == mesh.Healthy {
 			d.Healthy++
 		}
@@ -201,63 +179,4 @@ func (i *inquiry) transportTo(s hostSeen, name clusterName, secured, total int) 
 		return fmt.Sprintf("mutual TLS to %d of them, automatic, and plain text to the others", secured)
 	}
 	return "mutual TLS, automatic"
-}
-
-// judgeDestinations finds out which destinations of a port allow a request.
-func (p *Port) judgeDestinations() {
-	if p.access == nil {
-		return
-	}
-	verdicts := map[string]access.Verdict{}
-	p.access.each(func(w *workload, j Judgement) { verdicts[w.endpoint.Address] = j.Verdict })
-	asked := "GET / by " + p.access.Request.From
-	if p.access.Request.TCP {
-		asked = "connections by " + p.access.Request.From
-	}
-	for n := range p.Destinations {
-		d := &p.Destinations[n]
-		for address := range d.addresses {
-			switch v, judged := verdicts[address]; {
-			case !judged:
-			case d.Access == "":
-				d.Access, d.Asked = v, asked
-			case d.Access != v:
-				d.Access = Mixed
-			}
-		}
-	}
-	p.access = nil
-}
-
-// text describes the destination in a line.
-func (d Destination) text() string {
-	if d.Response != "" {
-		return fmt.Sprintf("%s: the proxy responds with %s", d.Requests, d.Response)
-	}
-	if d.Fails != "" {
-		return fmt.Sprintf("%s: %g %% to %s (%s)", d.Requests, d.Percent, d.Cluster, d.Fails)
-	}
-	parts := []string{fmt.Sprintf("%d of %d endpoints healthy", d.Healthy, d.Endpoints)}
-	if d.Transport != "" {
-		parts = append(parts, d.Transport)
-	}
-	if d.Access != "" {
-		parts = append(parts, fmt.Sprintf("%s: %s", d.Asked, d.Access))
-	}
-	return fmt.Sprintf("%s: %g %% to %s (%s)", d.Requests, d.Percent, d.Cluster, strings.Join(parts, "; "))
-}
-
-// String describes the destination in a line.
-func (d Destination) String() string { return d.text() }
-
-// note says which endpoints have no connected proxy; empty if all have one.
-func (d Destination) note() string {
-	if d.Missing == 0 {
-		return ""
-	}
-	list := strings.Join(d.Unconnected, ", ")
-	if d.Missing > len(d.Unconnected) {
-		list += ", ..."
-	}
-	return fmt.Sprintf("no proxy connected at %d of %d (%s)", d.Missing, d.Endpoints, list)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -109,7 +111,7 @@ func (c *conversation) ask() string {
 	if len(c.Graph.Cells()) != len(cells) {
 		c.Errorf("%s: the question left cells behind", c.question)
 	}
-	if a.Verdict == why.Absent && len(a.Reasons) == 0 {
+	if a.Verdict == reply.Absent && len(a.Reasons) == 0 {
 		c.Errorf("%s: something is missing, and the answer does not say why", c.question)
 	}
 	c.roundTrip(a)
@@ -127,11 +129,11 @@ func (c *conversation) decide() string {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		q.Add(name, value)
 	}
-	d, err := why.DescribedBy(q)
+	d, err := described.RequestBy(q)
 	if err != nil {
 		return err.Error() + "\n"
 	}
-	if again, err := why.DescribedBy(d.Query()); err != nil || !slices.Equal(again.Headers, d.Headers) || again.To != d.To || again.Plaintext != d.Plaintext {
+	if again, err := described.RequestBy(d.Query()); err != nil || !slices.Equal(again.Headers, d.Headers) || again.To != d.To || again.Plaintext != d.Plaintext {
 		c.Errorf("%+v is %+v after it went over a URL (%v)", d, again, err)
 	}
 	cells := c.Graph.Cells()
@@ -148,12 +150,12 @@ func (c *conversation) decide() string {
 }
 
 // roundTrip checks that an answer has the same text after it was written as JSON and read.
-func (c *conversation) roundTrip(a *why.Answer) {
+func (c *conversation) roundTrip(a *reply.Answer) {
 	var one strings.Builder
 	if err := a.Write(&one); err != nil {
 		c.Fatal(err)
 	}
-	if two := c.overJSON(a, &why.Answer{}); one.String() != two {
+	if two := c.overJSON(a, &reply.Answer{}); one.String() != two {
 		c.Errorf("%s: JSON loses something:\n%s\nis not\n%s", c.question, two, one.String())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/claim"
@@ -85,7 +86,7 @@ func (i *inquiry) host() {
 		i.whyNoHost(s)
 		return
 	}
-	i.answer.Verdict = Served
+	i.answer.Verdict = reply.Served
 	if from := i.Queries.Scope.ImportedThrough(i.r, scope.HostInSet{Host: s.host, Set: i.set}); from != "" {
 		i.addReason(i.class.Sidecar, "", "the Sidecar does not name it, but lets %s in, whose routes lead here", from)
 	}
@@ -104,7 +105,7 @@ func (i *inquiry) host() {
 	for _, h := range i.rejections {
 		for _, p := range i.answer.Ports {
 			if slices.Contains(p.Clusters, h.Name) || p.Listener == h.Name || p.Route == h.Name && (h.Piece == "" || h.VirtualHost() == p.VirtualHost) {
-				i.answer.Verdict = HeldBack
+				i.answer.Verdict = reply.HeldBack
 				i.addRejection(h)
 				break
 			}
@@ -278,7 +279,7 @@ func (i *inquiry) whyNoHost(s hostSeen) {
 		return
 	}
 	i.addRefusedDocuments(api.KindServiceEntry)
-	i.answer.names = append(i.answer.names, i.hostNames())
+	i.answer.Lists.Names = append(i.answer.Lists.Names, i.hostNames())
 }
 
 // addUnexported adds the objects that declare a host and are exported to no namespace. They have no claim by which they
@@ -320,9 +321,9 @@ func (i *inquiry) addRefusedDocuments(kind string) {
 			continue
 		}
 		named[p.Object] = true
-		r := Reason{Text: "a document was refused, and may declare it: " + p.Reason, Object: new(RefTo(p.Object, p.Position))}
+		r := reply.Reason{Text: "a document was refused, and may declare it: " + p.Reason, Object: new(reply.RefTo(p.Object, p.Position))}
 		i.answer.Reasons = append(i.answer.Reasons, r)
-		i.answer.statedReasons = append(i.answer.statedReasons, p.Reason)
+		i.answer.Lists.StatedReasons = append(i.answer.Lists.StatedReasons, p.Reason)
 	}
 }
 

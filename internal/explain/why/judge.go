@@ -13,9 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/explain/page"
-	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -25,23 +24,6 @@ const (
 	maxExamples   = 5
 	maxCandidates = 10
 )
-
-// identify sets what a client in the mesh shows at a port of a service.
-func (p *parsed) identify(trustDomain string, port mesh.Port) {
-	p.request.HTTP2 = !p.TCP && port.Protocol.IsHTTP2()
-	tls := &access.TLS{ServerName: p.ServerName, HasServerName: p.ServerName != ""}
-	switch {
-	case p.Plaintext || p.From == "" && p.ServerName == "":
-		return
-	case p.From == "": // a client that is not in the mesh
-		tls.ALPN = []string{"h2", "http/1.1"}
-	default:
-		p.TrustDomain = cmp.Or(p.TrustDomain, trustDomain)
-		tls.Identity = identity.Identity{TrustDomain: p.TrustDomain, Namespace: p.namespace, ServiceAccount: p.account}.String()
-		tls.ALPN = envoy.MeshClientALPN(port.Protocol.IsHTTP() && !p.request.HTTP2, port.Protocol.IsHTTP2())
-	}
-	p.request.TLS = tls
-}
 
 // Complete judges the request at each workload. It may be called once, on any goroutine.
 func (a *Access) Complete() {
@@ -55,7 +37,7 @@ func (a *Access) Complete() {
 	a.Verdict = a.Answers[0].Verdict
 	for _, one := range a.Answers {
 		if one.Verdict != a.Verdict {
-			a.Verdict = Mixed
+			a.Verdict = reply.Mixed
 		}
 	}
 	a.workloads = nil
@@ -146,7 +128,7 @@ func listenerAt(list []*listenerv3.Listener, port uint32) *listenerv3.Listener {
 
 // judge finds out what a workload answers.
 func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement {
-	r := a.parsed.request
+	r := a.parsed.Sent
 	r.Port, r.Address = w.endpoint.Port, w.address
 	r.TLS = w.speaks(a)
 	j := Judgement{Transport: transport(r.TLS)}
@@ -162,8 +144,8 @@ func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement 
 		}
 		return j
 	}
-	if a.parsed.token != nil {
-		r = r.WithToken(l, a.parsed.token)
+	if a.parsed.Token != nil {
+		r = r.WithToken(l, a.parsed.Token)
 	}
 	d := access.Evaluate(l, r, access.Options{Keyless: authz.Keyless})
 	if w.takesNoTLS(a.client) {
@@ -187,7 +169,7 @@ func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement 
 	if !d.HTTP && !r.TCP && d.Stage != access.AtConnection {
 		j.Notes = append(j.Notes, "the port takes this connection as one that is not HTTP, so rules about requests count as rules about connections")
 	}
-	if r.TLS == nil && a.parsed.request.TLS != nil && a.client.tls == nil && !a.client.past {
+	if r.TLS == nil && a.parsed.Sent.TLS != nil && a.client.tls == nil && !a.client.past {
 		j.Notes = append(j.Notes, "clients send plain text to this workload, so it does not learn who they are: its endpoint or a policy says that it takes no mutual TLS")
 	}
 	return j
@@ -238,7 +220,7 @@ func (j *Judgement) candidates(at *place, list []api.Key) {
 }
 
 // ref returns an object that decided; nil if none did.
-func (p *place) ref(k api.Key) *Ref {
+func (p *place) ref(k api.Key) *reply.Ref {
 	if ref, ok := p.refs[k]; ok {
 		return &ref
 	}
@@ -250,7 +232,7 @@ func (p *place) note(n access.Note) string {
 	who := "the policies with the action ALLOW that are only tried out"
 	if rule, ok := authz.RuleOf(n.Policy); ok {
 		ref := p.refs[rule.Policy]
-		who = fmt.Sprintf("%sspec.rules[%d] of %s", placePrefix(ref.Position()), rule.Index, rule.Policy)
+		who = fmt.Sprintf("%sspec.rules[%d] of %s", ref.Prefix(), rule.Index, rule.Policy)
 	}
 	switch {
 	case n.Audit:
@@ -261,9 +243,22 @@ func (p *place) note(n access.Note) string {
 	return who + " would allow it, and is only tried out"
 }
 
+// verdicts are the verdicts by the address of the workload, and the request that they are about in some words.
+func (a *Access) verdicts() (asked string, verdicts map[string]access.Verdict) {
+	verdicts = map[string]access.Verdict{}
+	a.each(func(w *workload, j Judgement) { verdicts[w.endpoint.Address] = j.Verdict })
+	if a.Request.TCP {
+		return "connections by " + a.Request.From, verdicts
+	}
+	return "GET / by " + a.Request.From, verdicts
+}
+
+// accessText is an answer about access that is being written.
+type accessText struct{ *page.Page }
+
 // Write writes the answer as text.
 func (a *Access) Write(w io.Writer) error {
-	p := text{page.New(w)}
+	p := accessText{page.New(w)}
 	who := "a client outside the mesh"
 	if a.Request.From != "" {
 		who = a.Request.From
@@ -299,7 +294,7 @@ func (a *Access) commonSteps() (common []Step) {
 }
 
 // judgement writes an answer, without the steps that all answers have.
-func (p text) judgement(j Judgement, common []Step) {
+func (p accessText) judgement(j Judgement, common []Step) {
 	examples := strings.Join(j.Examples, ", ")
 	if j.Workloads > len(j.Examples) {
 		examples += ", ..."
@@ -314,7 +309,7 @@ func (p text) judgement(j Judgement, common []Step) {
 		if j.Rule != "" {
 			name = j.Rule + " of " + name
 		}
-		p.Line("  decided by\t%s%s", placePrefix(j.Decider.Position()), name)
+		p.Line("  decided by\t%s%s", j.Decider.Prefix(), name)
 	}
 	for _, one := range []struct{ title, text string }{{"because", j.Reason}, {"asks", j.Provider}, {"connects", j.Transport}, {"path", j.Path}} {
 		if one.text != "" {
@@ -332,7 +327,7 @@ func (p text) judgement(j Judgement, common []Step) {
 		p.Line("  fix\t%s", j.Fix)
 	}
 	for _, c := range j.Candidates {
-		p.Line("  see\t%s%s", placePrefix(c.Position()), c.Key())
+		p.Line("  see\t%s%s", c.Prefix(), c.Key())
 	}
 	for _, note := range j.Notes {
 		p.Line("  note\t%s", note)
@@ -343,13 +338,13 @@ func (p text) judgement(j Judgement, common []Step) {
 	}
 }
 
-func (p text) steps(list []Step) {
+func (p accessText) steps(list []Step) {
 	for _, s := range list {
 		by := ""
 		if s.Object != nil {
-			by = fmt.Sprintf(" (%s%s)", placePrefix(s.Object.Position()), s.Object.Key())
+			by = fmt.Sprintf(" (%s%s)", s.Object.Prefix(), s.Object.Key())
 			if s.Field != "" {
-				by = fmt.Sprintf(" (%s%s: %s)", placePrefix(s.Object.Position()), s.Object.Key(), s.Field)
+				by = fmt.Sprintf(" (%s%s: %s)", s.Object.Prefix(), s.Object.Key(), s.Field)
 			}
 		}
 		p.Line("  %s\t%s: %s%s", s.Name, s.outcome(), s.Text, by)

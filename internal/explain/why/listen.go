@@ -8,17 +8,19 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
 
 // port returns what the proxy has for a port of a host.
-func (i *inquiry) port(s hostSeen, p mesh.Port) Port {
-	out := Port{Number: p.Number, Name: p.Name, Protocol: p.Protocol.String()}
+func (i *inquiry) port(s hostSeen, p mesh.Port) reply.Port {
+	out := reply.Port{Number: p.Number, Name: p.Name, Protocol: p.Protocol.String()}
 	tell := func(k api.Key, fix, format string, args ...any) {
 		out.Reasons = append(out.Reasons, i.reason(k, fix, format, args...))
 	}
@@ -47,7 +49,7 @@ func (i *inquiry) port(s hostSeen, p mesh.Port) Port {
 }
 
 // findEntry finds where traffic of clients for a port enters: the listener, and the virtual host if requests are routed.
-func (i *inquiry) findEntry(s hostSeen, p mesh.Port, out *Port, tell func(k api.Key, fix, format string, args ...any)) {
+func (i *inquiry) findEntry(s hostSeen, p mesh.Port, out *reply.Port, tell func(k api.Key, fix, format string, args ...any)) {
 	if i.class.Gateway {
 		tell(api.Key{}, "", "clients of a gateway use the hosts of its Gateways, not the names of services: pilotctl explain gateway HOST describes such a host")
 		return
@@ -84,7 +86,7 @@ func (i *inquiry) findEntry(s hostSeen, p mesh.Port, out *Port, tell func(k api.
 }
 
 // leadsToPort reports whether a listener leads to a port of a host, and writes how into out.
-func (i *inquiry) leadsToPort(l *resource.Resource, s hostSeen, p mesh.Port, out *Port) bool {
+func (i *inquiry) leadsToPort(l *resource.Resource, s hostSeen, p mesh.Port, out *reply.Port) bool {
 	piece := omap.Name(route.PieceName(s.host, p.Number))
 	for _, name := range l.Refs() {
 		rc, ok := i.State.Get(resource.Route, name)
@@ -145,12 +147,12 @@ func (i *inquiry) listenersAt(s hostSeen, port uint32) []*resource.Resource {
 func (i *inquiry) whyNoListener(name string) {
 	if i.class.Gateway {
 		i.addReason(api.Key{}, "", "a gateway listens at the ports of the Gateways that select it, and at no other")
-		i.answer.names = append(i.answer.names, i.listenerNames(""))
+		i.answer.Lists.Names = append(i.answer.Lists.Names, i.listenerNames(""))
 		return
 	}
 	if strings.HasPrefix(name, socketScheme) {
 		i.addReason(i.class.Sidecar, "", "no listener is bound to this socket; a Sidecar binds one with spec.egress[].bind")
-		i.answer.names = append(i.answer.names, i.listenerNames(""))
+		i.answer.Lists.Names = append(i.answer.Lists.Names, i.listenerNames(""))
 		return
 	}
 	at := strings.LastIndexAny(name, "_:")
@@ -173,7 +175,7 @@ func (i *inquiry) whyNoListener(name string) {
 	} else {
 		i.addReason(api.Key{}, "", "port %d is the proxy's own, so that %s cannot be reached there", port, strings.Join(wants, ", "))
 	}
-	i.answer.names = append(i.answer.names, i.listenerNames("_"+name[at+1:]))
+	i.answer.Lists.Names = append(i.answer.Lists.Names, i.listenerNames("_"+name[at+1:]))
 }
 
 // socketScheme begins the names of listeners that are bound to Unix domain sockets.
@@ -200,7 +202,7 @@ func (i *inquiry) listenersOf(name string) {
 	for _, p := range s.service.Ports {
 		out := i.port(s, p)
 		i.answer.Reasons = append(i.answer.Reasons, out.Reasons...)
-		if l, ok := i.State.Get(resource.Listener, out.Listener); ok && !slices.ContainsFunc(i.answer.Resources, func(r Resource) bool { return r.Name == l.Name() }) {
+		if l, ok := i.State.Get(resource.Listener, out.Listener); ok && !slices.ContainsFunc(i.answer.Resources, func(r reply.Resource) bool { return r.Name == l.Name() }) {
 			i.addFound(l, "")
 		}
 	}
@@ -208,7 +210,7 @@ func (i *inquiry) listenersOf(name string) {
 
 // candidates are the hosts that ask for an address.
 func (i *inquiry) candidates(ip string, port uint32) []string {
-	at := service.Address{IP: ip, Port: port}
+	at := exposure.Address{IP: ip, Port: port}
 	if ip == envoy.Wildcard || ip == "::" {
 		at.IP = ""
 	}
@@ -217,13 +219,13 @@ func (i *inquiry) candidates(ip string, port uint32) []string {
 		at.IP, all, own = "", i.Queries.Services.Index.Loopback, i.Queries.Scope.Index.Loopback
 	}
 	var list []string
-	add := func(group omap.Map[service.Candidate, omap.Unit]) {
+	add := func(group omap.Map[exposure.Candidate, omap.Unit]) {
 		for c := range group.All() {
 			name := c.Host
 			if name == "" {
 				name = "HTTP services"
 			}
-			if c.Created != service.OnlyInBase && !slices.Contains(list, name) && len(list) < maxReasons {
+			if c.Created != exposure.OnlyInBase && !slices.Contains(list, name) && len(list) < maxReasons {
 				list = append(list, name)
 			}
 		}

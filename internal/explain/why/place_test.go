@@ -7,6 +7,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/explain/why"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 )
@@ -36,7 +37,7 @@ func TestPlace(t *testing.T) {
 	w := meshtest.New(t)
 	w.Load(placedMesh)
 	state := w.State(w.Connect(meshtest.Node(t, "sidecar~10.77.9.9~app-0.shop~shop.svc.cluster.local", "{}")))
-	ask := func(name string) *why.Answer {
+	ask := func(name string) *reply.Answer {
 		m := why.Mesh{Tables: w.Tables, Graph: w.Graph, Queries: w.Queries, Problems: w.Queries.Problems.Merged(w.Graph.Glance(), class.All{})}
 		a, err := m.Ask(why.Question{Connection: "sidecar~10.77.9.9~app-0.shop~shop.svc.cluster.local", State: state, Kind: why.HostKind, Name: name})
 		if err != nil {

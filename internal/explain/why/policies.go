@@ -3,70 +3,32 @@ package why
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 )
 
-// tokenAction is the action of RequestAuthentications in explanations.
-const tokenAction = "TOKEN"
-
-// Policy is a policy about requests to the workload.
-type Policy struct {
-	Object Ref `json:"object"`
-	// Action is CUSTOM, AUDIT, DENY or ALLOW, or TOKEN for a RequestAuthentication.
-	Action string `json:"action"`
-	// Rules is the number of its rules. DryRun is true if it is only tried out.
-	Rules  int  `json:"rules"`
-	DryRun bool `json:"dry_run,omitempty"`
-	// Provider is the external authorizer that it asks.
-	Provider string `json:"provider,omitempty"`
-	// Issuers are the issuers of tokens.
-	Issuers []Issuer `json:"issuers,omitempty"`
-	// Denies says why it denies the requests that it matches although it should not; empty if it works as written.
-	Denies string `json:"denies,omitempty"`
-}
-
-// Issuer is an issuer of tokens.
-type Issuer struct {
-	Name string `json:"name"`
-	// Keys says where its keys come from.
-	Keys string `json:"keys"`
-	// Required is true if every request must have one of its tokens.
-	Required bool `json:"required,omitempty"`
-	// Missing is true if its keys are not known, so that all its tokens are rejected.
-	Missing bool `json:"missing,omitempty"`
-}
-
-// evaluated are the actions in the order in which Envoy evaluates them.
-func evaluated() []string {
-	return []string{
-		security.AuthorizationPolicy_CUSTOM.String(), tokenAction, security.AuthorizationPolicy_AUDIT.String(),
-		security.AuthorizationPolicy_DENY.String(), security.AuthorizationPolicy_ALLOW.String(),
-	}
-}
-
 // inboundPolicies adds the policies that apply to the workload.
 func (i *inquiry) inboundPolicies() {
 	set := policy.SetOf(i.Tables, i.r, i.class)
-	var list []Policy
+	var list []reply.Policy
 	for k := range set.Members(i.Tables, i.r, api.KindRequestAuthentication).All() {
 		if row, ok := i.Tables.Security.Authentications.Peek(k); ok {
 			list = append(list, i.tokenPolicy(row))
 		}
 	}
-	var custom []*state.AuthorizationPolicy
+	var custom []*policies.Authorization
 	for k := range set.Members(i.Tables, i.r, api.KindAuthorizationPolicy).All() {
 		row, ok := i.Tables.Security.Authorizations.Peek(k)
 		if !ok {
 			continue
 		}
-		p := Policy{
+		p := reply.Policy{
 			Object: i.Ref(k), Action: row.Spec.GetAction().String(), Rules: len(row.Spec.GetRules()), DryRun: row.DryRun, Provider: row.Spec.GetProvider().GetName(),
 		}
 		if o, ok := i.Tables.Objects.Peek(k); ok && o.Substitute {
@@ -86,8 +48,8 @@ func (i *inquiry) inboundPolicies() {
 		}
 	}
 	i.addRefusedPolicies()
-	order := evaluated()
-	slices.SortStableFunc(list, func(a, b Policy) int { return slices.Index(order, a.Action) - slices.Index(order, b.Action) })
+	order := reply.Actions()
+	slices.SortStableFunc(list, func(a, b reply.Policy) int { return slices.Index(order, a.Action) - slices.Index(order, b.Action) })
 	i.answer.Policies = list
 }
 
@@ -103,16 +65,16 @@ func (i *inquiry) addRefusedPolicies() {
 			continue
 		}
 		seen++
-		i.answer.Reasons = append(i.answer.Reasons, Reason{
+		i.answer.Reasons = append(i.answer.Reasons, reply.Reason{
 			Text: "this document was refused, so it does not count: " + p.Reason, Fix: "correct the document",
-			Object: new(RefTo(k, p.Position)),
+			Object: new(reply.RefTo(k, p.Position)),
 		})
-		i.answer.statedReasons = append(i.answer.statedReasons, p.Reason)
+		i.answer.Lists.StatedReasons = append(i.answer.Lists.StatedReasons, p.Reason)
 	}
 }
 
 // customTrouble says why the provider of CUSTOM policies cannot be asked; empty if it can.
-func (i *inquiry) customTrouble(list []*state.AuthorizationPolicy) string {
+func (i *inquiry) customTrouble(list []*policies.Authorization) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -131,13 +93,13 @@ func (i *inquiry) customTrouble(list []*state.AuthorizationPolicy) string {
 }
 
 // tokenPolicy describes a RequestAuthentication.
-func (i *inquiry) tokenPolicy(row *state.RequestAuthentication) Policy {
-	p := Policy{Object: i.Ref(row.Object), Action: tokenAction, Rules: len(row.Spec.GetJwtRules())}
+func (i *inquiry) tokenPolicy(row *policies.Authentication) reply.Policy {
+	p := reply.Policy{Object: i.Ref(row.Object), Action: reply.TokenAction, Rules: len(row.Spec.GetJwtRules())}
 	for _, rule := range row.Spec.GetJwtRules() {
-		is := Issuer{Name: rule.GetIssuer(), Keys: "inline keys", Required: rule.GetPresence() == security.JWTRule_REQUIRED}
-		address, only, _ := i.Tables.FetchedByProxy(rule)
+		is := reply.Issuer{Name: rule.GetIssuer(), Keys: "inline keys", Required: rule.GetPresence() == security.JWTRule_REQUIRED}
+		address, only, _ := i.Tables.Security.FetchedByProxy(rule)
 		_, unseen := i.Queries.Scope.KeyServer(i.r, scope.SetOf(i.class).WithoutNames(), address)
-		switch source, fetched := state.KeySourceOf(rule); {
+		switch source, fetched := policies.KeySourceOf(rule); {
 		case address != "" && unseen == "":
 			is.Keys = "keys that Envoy fetches from " + source.Shown()
 		case only:
@@ -159,64 +121,4 @@ func (i *inquiry) tokenPolicy(row *state.RequestAuthentication) Policy {
 		p.Issuers = append(p.Issuers, is)
 	}
 	return p
-}
-
-// policies writes the policies that apply to a workload.
-func (p text) policies(list []Policy) {
-	p.Heading("policies, in the order in which Envoy evaluates them")
-	for _, one := range list {
-		at := one.Object.Position()
-		if at == "" {
-			at = "cluster"
-		}
-		p.Line("  %s\t%s\t%s\t%s", one.Action, one.Object.Key(), at, one.summary())
-	}
-	if !slices.ContainsFunc(list, func(p Policy) bool { return p.Action == security.AuthorizationPolicy_ALLOW.String() && !p.DryRun }) {
-		p.Line("  what nothing denies is allowed: no policy with the action ALLOW applies")
-	} else {
-		p.Line("  what no policy with the action ALLOW matches is denied")
-	}
-	for _, one := range list {
-		if one.Denies != "" {
-			p.Line("  %s denies what it matches: %s", one.Object.Key(), one.Denies)
-		}
-		for _, is := range one.Issuers {
-			p.Line("  %s", is.line(one.Object))
-		}
-	}
-}
-
-// String says what the policy does, without its name.
-func (p Policy) String() string { return p.summary() }
-
-func (is Issuer) line(of Ref) string {
-	text := fmt.Sprintf("%s: issuer %q, %s", of.Key(), is.Name, is.Keys)
-	if is.Required {
-		text += "; every request must have one of its tokens"
-	}
-	if is.Missing {
-		text += "; until then its tokens are rejected"
-	}
-	return text
-}
-
-// summary describes a policy in some words.
-func (p Policy) summary() string {
-	parts := []string{"1 rule"}
-	if p.Rules != 1 {
-		parts[0] = fmt.Sprintf("%d rules", p.Rules)
-	}
-	switch {
-	case p.Rules == 0 && p.Action == security.AuthorizationPolicy_ALLOW.String():
-		parts = append(parts, "so it allows nothing")
-	case p.Rules == 0 && p.Action != tokenAction:
-		parts = append(parts, "so it matches nothing")
-	}
-	if p.Provider != "" {
-		parts = append(parts, "asks the provider "+p.Provider)
-	}
-	if p.DryRun {
-		parts = append(parts, "only tried out")
-	}
-	return strings.Join(parts, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -11,7 +12,7 @@ import (
 const maxOrigins = 50
 
 // origins lists the registries of endpoints; none if no registry outside Kubernetes has the host.
-func (i *inquiry) origins(host string, list []mesh.PortEndpoint) (out []Origin) {
+func (i *inquiry) origins(host string, list []mesh.PortEndpoint) (out []reply.Origin) {
 	used := map[string]bool{}
 	address := func(e mesh.PortEndpoint) string { return net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))) }
 	for _, e := range i.Queries.Services.Share(i.r, host, list) {
@@ -19,17 +20,8 @@ func (i *inquiry) origins(host string, list []mesh.PortEndpoint) (out []Origin) 
 	}
 	for _, e := range list {
 		if e.Source != "" && len(out) < maxOrigins {
-			out = append(out, Origin{Address: address(e), Registry: e.Source, Unused: !used[address(e)]})
+			out = append(out, reply.Origin{Address: address(e), Registry: e.Source, Unused: !used[address(e)]})
 		}
 	}
 	return out
-}
-
-// text is the line about an endpoint.
-func (o Origin) text() string {
-	text := o.Address + " of registry " + o.Registry
-	if o.Unused {
-		text += ", gets no traffic"
-	}
-	return text
 }

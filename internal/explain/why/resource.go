@@ -10,6 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -77,8 +78,8 @@ func hostPort(name string) (host string, port uint32, ok bool) {
 
 // addFound adds a resource that the proxy is to have.
 func (i *inquiry) addFound(r *resource.Resource, piece string) {
-	i.answer.Verdict = Served
-	show := Resource{Type: r.Type().String(), Name: r.Name(), Version: r.Version(), Bytes: r.Size()}
+	i.answer.Verdict = reply.Served
+	show := reply.Resource{Type: r.Type().String(), Name: r.Name(), Version: r.Version(), Bytes: r.Size()}
 	if n := r.Pieces().Len(); n > 0 && piece == "" {
 		show.Holds = plural(n, "virtual host") + "; ask about one as HOST:PORT"
 	}
@@ -106,7 +107,7 @@ func (i *inquiry) addFound(r *resource.Resource, piece string) {
 	i.foundOnDemand(r, piece)
 	for _, h := range i.rejections {
 		if resource.Type(h.Type) == r.Type() && h.Name == r.Name() && (piece == "" || h.Piece == "" || h.Piece == piece) {
-			i.answer.Verdict = HeldBack
+			i.answer.Verdict = reply.HeldBack
 			i.addRejection(h)
 		}
 	}
@@ -126,7 +127,7 @@ func (i *inquiry) addRejection(h class.ActiveRejection) {
 	if h.Field != "" {
 		fix = "change " + h.Field + ": it is sent again as soon as its content differs"
 	}
-	i.answer.statedReasons = append(i.answer.statedReasons, h.Cause())
+	i.answer.Lists.StatedReasons = append(i.answer.Lists.StatedReasons, h.Cause())
 	i.addReason(by, fix, "%s: the proxy rejected %s at %s and keeps what it had", h.Cause(), what, h.At.UTC().Format("15:04:05 MST on 2 January"))
 }
 

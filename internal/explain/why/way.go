@@ -9,6 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/explain/why/described"
+	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -26,8 +28,8 @@ type Step struct {
 	Verdict access.Verdict `json:"verdict"`
 	Text    string         `json:"text"`
 	// Object is what decides, and Field the path in its document.
-	Object *Ref   `json:"object,omitempty"`
-	Field  string `json:"field,omitempty"`
+	Object *reply.Ref `json:"object,omitempty"`
+	Field  string     `json:"field,omitempty"`
 	// Fix is what the user can do.
 	Fix string `json:"fix,omitempty"`
 }
@@ -50,21 +52,21 @@ const maxCallers = 1000
 
 // callerClass returns the class of a connected sidecar of the client's account, the one with the first node id. If there is none,
 // it is the class of a sidecar of the namespace that no rule with a workload selector selects.
-func (m Mesh) callerClass(r *query.Reader, p parsed) proxy.Class {
+func (m Mesh) callerClass(r *query.Reader, p described.Parsed) proxy.Class {
 	looked := 0
-	for id := range m.Tables.ProxiesIn.Group(r, p.namespace).All() {
+	for id := range m.Tables.ProxiesIn.Group(r, p.Namespace).All() {
 		if looked++; looked > maxCallers {
 			break
 		}
 		one, ok := m.Tables.Proxies.Peek(string(id))
-		if !ok || one.Role != proxy.Sidecar || accountOf(one) != p.account {
+		if !ok || one.Role != proxy.Sidecar || accountOf(one) != p.Account {
 			continue
 		}
 		if class, built := m.Queries.Class.Get(r, string(id)); built {
 			return class
 		}
 	}
-	return m.Queries.Scope.ClassOf(r, &proxy.Proxy{Role: proxy.Sidecar, Namespace: p.namespace, Domain: p.namespace + ".svc." + m.Tables.Domain()})
+	return m.Queries.Scope.ClassOf(r, &proxy.Proxy{Role: proxy.Sidecar, Namespace: p.Namespace, Domain: p.Namespace + ".svc." + m.Tables.Domain()})
 }
 
 // accountOf returns the service account of a proxy, by its certificate if it has shown one.
@@ -98,7 +100,7 @@ func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service, class p
 	if !ok {
 		return c
 	}
-	c.tls = m.Queries.Rules.Settings(r, policy, policy.Subset(subset), a.parsed.to.port).TLS
+	c.tls = m.Queries.Rules.Settings(r, policy, policy.Subset(subset), a.parsed.Target.Port).TLS
 	for _, k := range policy.Objects {
 		if rule, ok := m.Tables.DestinationRules.Peek(k); ok && c.tls != nil && c.field == "" {
 			c.at, c.field = k, traffic.TLSField(rule.Spec, c.tls)
@@ -272,7 +274,7 @@ func (w *workload) takesNoTLS(c clientSide) bool {
 
 // speaks returns how the client connects to the workload.
 func (w *workload) speaks(a *Access) *access.TLS {
-	tls, c := a.parsed.request.TLS, a.client
+	tls, c := a.parsed.Sent.TLS, a.client
 	switch {
 	case a.parsed.MutualTLS || a.parsed.From == "":
 		return tls

@@ -24,6 +24,8 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/inject"
+	"github.com/pilotmesh/pilot/internal/inject/owner"
+	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
 const (
@@ -195,7 +197,7 @@ func (s *Server) inject(ctx context.Context, path string, q *admission.Admission
 
 // patched returns the answer with the patch of a pod.
 func (s *Server) patched(ctx context.Context, injector *inject.Injector, path string, pod *corev1.Pod) (*admission.AdmissionResponse, error) {
-	r := inject.Request{Pod: pod, Owner: inject.OwnerOf(pod), Namespace: s.Namespace(ctx, pod.Namespace)}
+	r := inject.Request{Pod: pod, Owner: owner.Of(pod), Namespace: s.Namespace(ctx, pod.Namespace)}
 	if r.Namespace == nil {
 		r.Namespace = &inject.Namespace{Name: pod.Namespace}
 	}
@@ -204,7 +206,7 @@ func (s *Server) patched(ctx context.Context, injector *inject.Injector, path st
 	if err != nil {
 		return nil, err
 	}
-	patch, err := inject.Patch(pod, result.Pod)
+	patch, err := tree.Patch(pod, result.Pod)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Change is a change of status.addresses of a ServiceEntry.
@@ -73,7 +74,7 @@ type Queries struct {
 
 // entry is a ServiceEntry to which addresses are allocated.
 type entry struct {
-	state.AgeKey
+	selected.AgeKey
 	hosts     []string
 	has, kept []api.Allocation
 	needs     []need
@@ -97,7 +98,7 @@ func (entry) Size() int { return 0 }
 
 // need is an address that a host of an object needs.
 type need struct {
-	state.AgeKey
+	selected.AgeKey
 	host string
 	ipv6 bool
 }
@@ -156,7 +157,7 @@ func (q *Queries) readEntry(r *query.Reader, k api.Key) ([]entry, bool) {
 	if !ok || !state.Allocates(o) {
 		return nil, false
 	}
-	e := entry{AgeKey: state.AgeKey{Created: o.Created.UnixMicro(), Key: k}, has: o.Allocated}
+	e := entry{AgeKey: selected.AgeKey{Created: o.Created.UnixMicro(), Key: k}, has: o.Allocated}
 	hosts := state.OwnHosts(o)
 	e.hosts = hosts
 	for _, a := range o.Allocated {

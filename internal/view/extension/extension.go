@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Set names the extensions of some workloads. The ones of the root namespace without a selector are always among them.
@@ -45,7 +46,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	}
 	for _, ns := range namespaces {
 		for l := range labels.All() {
-			for e := range t.Extensions.ByLabel.Group(r, state.LabelIn{Namespace: ns, Label: l}).All() {
+			for e := range t.Extensions.ByLabel.Group(r, selected.LabelIn{Namespace: ns, Label: l}).All() {
 				if e.Selects(namespace, labels) {
 					found = append(found, e.Key)
 				}

@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Set names the EnvoyFilters of some workloads, without order.
@@ -40,7 +41,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	var found []api.Key
 	for _, ns := range namespaces(t, r, namespace) {
 		for l := range labels.All() {
-			for f := range t.Filters.ByLabel.Group(r, state.LabelIn{Namespace: ns, Label: l}).All() {
+			for f := range t.Filters.ByLabel.Group(r, selected.LabelIn{Namespace: ns, Label: l}).All() {
 				if f.Selects(namespace, labels) {
 					found = append(found, f.Key)
 				}

@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Addresses returns the IP addresses and names at which clients reach the gateways that serve Ingresses, sorted. They are the addresses
@@ -40,7 +40,7 @@ func (q *Queries) addressesOf(r *query.Reader, _ struct{}) (intern.List[string],
 // nodeAddresses returns the external addresses of the nodes where gateways with the label of the settings run.
 func (q *Queries) nodeAddresses(r *query.Reader, namespace string, settings gateway.IngressSettings) (list []string) {
 	for l := range settings.Selector().All() {
-		for set := range q.tables.Kube.LabelSets.Group(r, state.LabelIn{Namespace: namespace, Label: l}).All() {
+		for set := range q.tables.Kube.LabelSets.Group(r, selected.LabelIn{Namespace: namespace, Label: l}).All() {
 			for k := range q.tables.Kube.PodsWith.Group(r, set).All() {
 				pod, ok := q.tables.Kube.Pods.Get(r, k)
 				if !ok || k.Cluster != q.tables.ClusterID() {
@@ -56,7 +56,7 @@ func (q *Queries) nodeAddresses(r *query.Reader, namespace string, settings gate
 }
 
 // Counting returns the Ingresses of an API server that count, by age.
-func (q *Queries) Counting(r *query.Reader) (lists []omap.Map[state.AgeKey, omap.Unit]) {
+func (q *Queries) Counting(r *query.Reader) (lists []omap.Map[selected.AgeKey, omap.Unit]) {
 	for a := range q.tables.Gateways.Admissions.Group(r, struct{}{}).All() {
 		if !a.Written && q.Standing(r, a) == Counts {
 			lists = append(lists, q.tables.Gateways.Admitted.Group(r, a))

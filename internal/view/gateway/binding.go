@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
@@ -206,7 +207,7 @@ const maxShared = 100
 // boundTo returns the VirtualServices bound to a Gateway that the gateways of a namespace see.
 func (q *Queries) boundTo(r *query.Reader, gw api.Key, namespace string) (all omap.Map[api.Key, omap.Unit]) {
 	for _, layer := range []string{"", namespace} {
-		all = union(all, q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: gw, Layer: layer}))
+		all = union(all, q.tables.Gateways.BoundTo.Group(r, gatewayrows.Layer{Gateway: gw, Layer: layer}))
 	}
 	return all
 }
@@ -222,7 +223,7 @@ func (q *Queries) boundFor(r *query.Reader, s *Placed, namespace string) omap.Ma
 	for _, h := range s.Hosts {
 		for name := range mesh.NarrowestFirst(h.Name) {
 			for _, layer := range []string{"", namespace} {
-				at := state.GatewayHost{GatewayLayer: state.GatewayLayer{Gateway: s.Gateway, Layer: layer}, Host: name}
+				at := gatewayrows.Host{Layer: gatewayrows.Layer{Gateway: s.Gateway, Layer: layer}, Host: name}
 				all = union(all, q.tables.Gateways.BoundHosts.Group(r, at))
 			}
 		}
@@ -328,7 +329,7 @@ func useOf(s *Placed) Use {
 func Name(k api.Key) string { return k.Namespace + "/" + k.Name }
 
 // rankOf is the rank of a VirtualService for the gateways of a namespace; see Use.
-func rankOf(row *state.GatewayBinding, object api.Key, namespace string) int {
+func rankOf(row *gatewayrows.Binding, object api.Key, namespace string) int {
 	switch {
 	case row.Public():
 		return 2

@@ -24,6 +24,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -52,7 +54,7 @@ type Queries struct {
 	traffic  *traffic.Queries
 	scope    *scope.Queries
 	// standing is shared by all objects with the same class.
-	standing query.Query[state.Admission, Standing]
+	standing query.Query[gatewayrows.Admission, Standing]
 	// certificates are the servers with TLS for a host or pattern.
 	certificates query.Query[string, []Server]
 	// parts are the routes and servers of one object for one host.
@@ -60,7 +62,7 @@ type Queries struct {
 	// hosts are the hosts that some object serves.
 	hosts query.Query[string, *Host]
 	// oldest is the oldest Ingress that counts.
-	oldest query.Query[struct{}, state.AgeKey]
+	oldest query.Query[struct{}, selected.AgeKey]
 	// secured are the servers with a certificate of the Ingresses that count.
 	secured query.Collection[struct{}, secured]
 	// plainLoss is why no Ingress is served without TLS.
@@ -132,7 +134,7 @@ func (r Rule) LeftOut() bool { return r.Port == 0 }
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
 	same := func(a, b Standing) bool { return a == b }
-	q.standing = query.Define(g, "ingressStanding", same, func(r *query.Reader, a state.Admission) (Standing, bool) {
+	q.standing = query.Define(g, "ingressStanding", same, func(r *query.Reader, a gatewayrows.Admission) (Standing, bool) {
 		return q.judge(r, a), true
 	})
 	q.certificates = query.Define(g, "gatewayCertificates", equalServers, q.certificate)
@@ -156,7 +158,7 @@ func equalServers(a, b []Server) bool {
 func (h *Host) equal(o *Host) bool { return slices.Equal(h.Rules, o.Rules) }
 
 // Standing returns whether an object counts.
-func (q *Queries) Standing(r *query.Reader, a state.Admission) Standing {
+func (q *Queries) Standing(r *query.Reader, a gatewayrows.Admission) Standing {
 	s, _ := q.standing.Get(r, a)
 	return s
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // ClassKey returns the key of an IngressClass.
 func ClassKey(name string) api.Key { return api.Key{Kind: ingress.ClassKind, Name: name} }
 
-func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
+func (q *Queries) judge(r *query.Reader, a gatewayrows.Admission) Standing {
 	if !a.ByClass {
 		return Counts
 	}
@@ -51,7 +52,7 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 
 // classOf returns the name of the IngressClass of an object without the annotation; empty if it has none. An API server completes
 // objects without one when they are created; the others are of the newest class that is the default.
-func (q *Queries) classOf(r *query.Reader, a state.Admission) string {
+func (q *Queries) classOf(r *query.Reader, a gatewayrows.Admission) string {
 	if a.Class != "" || !a.Written {
 		return a.Class
 	}
@@ -63,7 +64,7 @@ func (q *Queries) classOf(r *query.Reader, a state.Admission) string {
 }
 
 // oldestIngress returns the oldest Ingress that counts; false if none does.
-func (q *Queries) oldestIngress(r *query.Reader, _ struct{}) (oldest state.AgeKey, found bool) {
+func (q *Queries) oldestIngress(r *query.Reader, _ struct{}) (oldest selected.AgeKey, found bool) {
 	for a := range q.tables.Gateways.Admissions.Group(r, struct{}{}).All() {
 		if q.Standing(r, a) != Counts {
 			continue
@@ -86,7 +87,7 @@ func (q *Queries) AnyIngress(r *query.Reader) bool {
 
 // secured are the servers with a certificate of one Ingress.
 type secured struct {
-	object  state.AgeKey
+	object  selected.AgeKey
 	servers []*Placed
 }
 
@@ -111,13 +112,13 @@ func (s secured) equal(o secured) bool {
 
 // defineIngresses defines which Ingresses count. There is one cell for each with a certificate.
 func (q *Queries) defineIngresses(g *query.Graph) {
-	q.oldest = query.Define(g, "oldestIngress", func(a, b state.AgeKey) bool { return a == b }, q.oldestIngress)
-	one := query.Define(g, "securedIngress", func(a, b []secured) bool { return slices.EqualFunc(a, b, secured.equal) }, func(r *query.Reader, k state.AgeKey) ([]secured, bool) {
+	q.oldest = query.Define(g, "oldestIngress", func(a, b selected.AgeKey) bool { return a == b }, q.oldestIngress)
+	one := query.Define(g, "securedIngress", func(a, b []secured) bool { return slices.EqualFunc(a, b, secured.equal) }, func(r *query.Reader, k selected.AgeKey) ([]secured, bool) {
 		s := secured{object: k, servers: q.serversOf(r, k, true)}
 		return []secured{s}, len(s.servers) > 0
 	})
-	q.secured = query.Each(g, "securedIngresses", func(r *query.Reader, _ struct{}) omap.Map[state.AgeKey, omap.Unit] {
-		var all omap.Map[state.AgeKey, omap.Unit]
+	q.secured = query.Each(g, "securedIngresses", func(r *query.Reader, _ struct{}) omap.Map[selected.AgeKey, omap.Unit] {
+		var all omap.Map[selected.AgeKey, omap.Unit]
 		for a := range q.tables.Gateways.Admissions.Group(r, struct{}{}).All() {
 			if q.Standing(r, a) != Counts {
 				continue
@@ -126,18 +127,18 @@ func (q *Queries) defineIngresses(g *query.Graph) {
 			if list.Len() > all.Len() {
 				list, all = all, list
 			}
-			changes := make([]omap.Change[state.AgeKey, omap.Unit], 0, list.Len())
+			changes := make([]omap.Change[selected.AgeKey, omap.Unit], 0, list.Len())
 			for k := range list.All() {
 				changes = append(changes, omap.Put(k, omap.Unit{}))
 			}
 			all = omap.With(all, changes...)
 		}
 		return all
-	}, one, func(_ struct{}, k state.AgeKey) state.AgeKey { return k })
+	}, one, func(_ struct{}, k selected.AgeKey) selected.AgeKey { return k })
 }
 
 // serversOf returns the servers of an Ingress with or without a certificate.
-func (q *Queries) serversOf(r *query.Reader, k state.AgeKey, secure bool) (list []*Placed) {
+func (q *Queries) serversOf(r *query.Reader, k selected.AgeKey, secure bool) (list []*Placed) {
 	row, ok := q.tables.Gateways.Servers.Get(r, k.Key)
 	if !ok {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 )
 
@@ -68,9 +69,9 @@ func (q *Queries) defineRouted(g *query.Graph) {
 		c := candidates{k.gateway, q.boundTo(r, k.gateway, k.namespace)}
 		return []candidates{c}, c.objects.Len() > 0
 	})
-	gateways := query.Each(g, "routedGateways", func(r *query.Reader, k Routing) omap.Map[state.SelectedGateway, omap.Unit] {
+	gateways := query.Each(g, "routedGateways", func(r *query.Reader, k Routing) omap.Map[gatewayrows.Selected, omap.Unit] {
 		return q.selected(r, k.Selectors)
-	}, bound, func(k Routing, gw state.SelectedGateway) boundGateway { return boundGateway{gw.Gateway, k.Namespace} })
+	}, bound, func(k Routing, gw gatewayrows.Selected) boundGateway { return boundGateway{gw.Gateway, k.Namespace} })
 	objects := query.GroupSets(g, "routedObjects", gateways, candidates.set, candidates.of)
 	one := query.Define(g, "routedDestinations", func(a, b []destinations) bool { return slices.EqualFunc(a, b, destinations.equal) }, q.destinationsOf)
 	all := query.Each(g, "allRoutedDestinations", func(r *query.Reader, k Routing) omap.Map[api.Key, omap.Unit] {
@@ -131,7 +132,7 @@ func (q *Queries) calledHosts(r *query.Reader, namespace string) (hosts scope.Ho
 	hosts = union(q.tables.Telemetry.Backends.Group(r, struct{}{}), q.tables.Security.Authorizers.Group(r, struct{}{}))
 	var list []omap.Change[omap.Name, omap.Unit]
 	for _, p := range q.tables.SecretServices(r) {
-		if _, host, _ := state.SplitService(p.GetService()); host != "" {
+		if _, host, _ := provider.SplitService(p.GetService()); host != "" {
 			list = append(list, omap.Put(omap.Name(host), omap.Unit{}))
 		}
 	}
@@ -140,7 +141,7 @@ func (q *Queries) calledHosts(r *query.Reader, namespace string) (hosts scope.Ho
 		for k := range union(of.FetchingForAll.Group(r, ns), of.FetchingSelecting.Group(r, ns)).All() {
 			row, _ := of.Authentications.Get(r, k)
 			for _, rule := range row.Spec.GetJwtRules() {
-				address, _, fetched := q.tables.FetchedByProxy(rule)
+				address, _, fetched := q.tables.Security.FetchedByProxy(rule)
 				if u, err := url.Parse(address); fetched && err == nil {
 					list = append(list, omap.Put(omap.Name(strings.ToLower(u.Hostname())), omap.Unit{}))
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 )
 
 // tableServers are the servers of a route configuration by their Gateways, so that another Gateway costs the VirtualServices of others nothing. The
@@ -118,7 +118,7 @@ func (q *Queries) defineTables(g *query.Graph) {
 func (q *Queries) defineDeclared(g *query.Graph) {
 	one := query.Define(g, "declaredServer", func(a, b []declared) bool {
 		return slices.EqualFunc(a, b, func(a, b declared) bool { return a.equal(b.Placed) })
-	}, func(r *query.Reader, k state.ServerKey) ([]declared, bool) {
+	}, func(r *query.Reader, k gatewayrows.ServerKey) ([]declared, bool) {
 		row, ok := q.tables.Gateways.Declared.Servers.Get(r, k)
 		if !ok {
 			return nil, false
@@ -132,19 +132,19 @@ func (q *Queries) defineDeclared(g *query.Graph) {
 		}
 		return []declared{{s}}, true
 	})
-	servers := func(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[state.ServerKey, omap.Unit]) {
+	servers := func(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[gatewayrows.ServerKey, omap.Unit]) {
 		for s := range selectors.All() {
 			all = union(all, q.tables.Gateways.Declared.Selected.Group(r, s))
 		}
 		return all
 	}
-	q.declaredBy = query.Each(g, "declaredServers", servers, one, func(_ intern.List[proxy.GatewaySelector], k state.ServerKey) state.ServerKey {
+	q.declaredBy = query.Each(g, "declaredServers", servers, one, func(_ intern.List[proxy.GatewaySelector], k gatewayrows.ServerKey) gatewayrows.ServerKey {
 		return k
 	})
 }
 
 // selected returns the Gateways with some selectors.
-func (q *Queries) selected(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[state.SelectedGateway, omap.Unit]) {
+func (q *Queries) selected(r *query.Reader, selectors intern.List[proxy.GatewaySelector]) (all omap.Map[gatewayrows.Selected, omap.Unit]) {
 	for s := range selectors.All() {
 		all = union(all, q.tables.Gateways.Selected.Group(r, s))
 	}

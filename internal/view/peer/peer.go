@@ -17,6 +17,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Queries answer questions about PeerAuthentications.
@@ -162,20 +164,20 @@ func (q *Queries) decide(r *query.Reader, namespace string) (mesh.MTLSMode, api.
 }
 
 // selecting is the oldest policy that selects a workload; nil if there is none.
-func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) (api.Key, *state.PeerPolicy) {
+func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) (api.Key, *policies.Peer) {
 	if namespace == q.tables.RootNamespace(r) {
 		return api.Key{}, nil
 	}
-	var first state.AgeKey
-	var best *state.PeerPolicy
+	var first selected.AgeKey
+	var best *policies.Peer
 	for l := range labels.All() {
-		k, p := q.oldest(r, q.tables.Peers.ByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}), func(p *state.PeerPolicy) bool {
+		k, p := q.oldest(r, q.tables.Peers.ByLabel.Group(r, selected.LabelIn{Namespace: namespace, Label: l}), func(p *policies.Peer) bool {
 			return mesh.HasAll(labels, p.Selector)
 		})
 		if p == nil {
 			continue
 		}
-		if at := (state.AgeKey{Created: p.Created, Key: k}); best == nil || at.Compare(first) < 0 {
+		if at := (selected.AgeKey{Created: p.Created, Key: k}); best == nil || at.Compare(first) < 0 {
 			first, best = at, p
 		}
 	}
@@ -183,7 +185,7 @@ func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Label
 }
 
 // oldest is the first policy of a group that fits. All are tried: a limit would switch encryption off.
-func (q *Queries) oldest(r *query.Reader, of omap.Map[state.AgeKey, omap.Unit], fits func(*state.PeerPolicy) bool) (api.Key, *state.PeerPolicy) {
+func (q *Queries) oldest(r *query.Reader, of omap.Map[selected.AgeKey, omap.Unit], fits func(*policies.Peer) bool) (api.Key, *policies.Peer) {
 	for at := range of.All() {
 		if p, ok := q.tables.Peers.Policies.Get(r, at.Key); ok && (fits == nil || fits(p)) {
 			return at.Key, p

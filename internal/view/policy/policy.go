@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Keys is a set of policies.
@@ -38,7 +39,7 @@ func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.L
 	var found []api.Key
 	for _, ns := range namespaces(t, r, namespace) {
 		for l := range labels.All() {
-			for p := range t.Security.ByLabel.Group(r, state.LabelIn{Namespace: ns, Label: l}).All() {
+			for p := range t.Security.ByLabel.Group(r, selected.LabelIn{Namespace: ns, Label: l}).All() {
 				if p.Selects(namespace, labels) {
 					found = append(found, p.Key)
 				}

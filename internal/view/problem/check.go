@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
 
 func (f *findings) serviceEntry() {
@@ -178,7 +179,7 @@ func (f *findings) addresses(host string) {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
-		at := service.Domain{Name: ip, Port: fp.HTTPPorts[0]}
+		at := exposure.Domain{Name: ip, Port: fp.HTTPPorts[0]}
 		for c := range f.q.services.Index.Domains.Group(f.r, service.All{}, at).All() {
 			if c.Host != host && c.Created <= fp.Created {
 				f.conflict("address-taken", "spec.addresses", "%s, port %d, belongs to %s: requests there do not reach %q; give it an address of its own", ip, at.Port, winner(c.Host, c.IsService()), host)
@@ -215,7 +216,7 @@ func winner(host string, isService bool) string {
 }
 
 // losses warns of connections to an address of a host that go to another host.
-func (f *findings) losses(host string, at service.Address) {
+func (f *findings) losses(host string, at exposure.Address) {
 	ip := at.IP
 	if ip == "" {
 		ip = "any address"

@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/claim"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 )
 
 // unserved warns of hosts of a VirtualService that no server of its Gateways has, in one line. A VirtualService that is for sidecars as
@@ -49,7 +50,7 @@ func (f *findings) unserved(vs *state.VirtualService) {
 func (q *Queries) serves(r *query.Reader, gw api.Key, host, namespace string) bool {
 	of := &q.tables.Gateways.Declared
 	for name := range mesh.NarrowestFirst(host) {
-		if list := of.HostNamespaces.Group(r, state.ServerHost{Gateway: gw, Host: name}); list.Has("") || list.Has(omap.Name(namespace)) {
+		if list := of.HostNamespaces.Group(r, gatewayrows.ServerHost{Gateway: gw, Host: name}); list.Has("") || list.Has(omap.Name(namespace)) {
 			return true
 		}
 	}
@@ -97,7 +98,7 @@ func quoted(hosts []string) string {
 // unbound warns of a Gateway without any routes. Servers that need none do not count: they redirect, or lead to the service that clients ask for.
 func (f *findings) unbound() {
 	row, ok := f.q.tables.Gateways.Servers.Get(f.r, f.key)
-	if !ok || f.q.tables.Gateways.BoundTo.Group(f.r, state.GatewayLayer{Gateway: f.key, Layer: state.AnyLayer}).Len() > 0 {
+	if !ok || f.q.tables.Gateways.BoundTo.Group(f.r, gatewayrows.Layer{Gateway: f.key, Layer: gatewayrows.AnyLayer}).Len() > 0 {
 		return
 	}
 	needs := func(s gateways.Server) bool { return !s.Redirects() && s.Kind() != gateways.PassesMeshTLS }

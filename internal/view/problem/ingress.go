@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	gateways "github.com/pilotmesh/pilot/internal/api/gateway"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
@@ -45,7 +45,7 @@ func (f *findings) ingress() {
 }
 
 // ingressClassOf warns of a class that does not exist.
-func (f *findings) ingressClassOf(a state.Admission, standing gateway.Standing) {
+func (f *findings) ingressClassOf(a gatewayrows.Admission, standing gateway.Standing) {
 	if a.Class == "" || a.Annotated || standing == gateway.Off {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 // peerAuthentication warns of a policy that selects no workload or that an older policy overrules, and of ports that
@@ -37,7 +37,7 @@ func (f *findings) peerAuthentication() {
 }
 
 // inboundOf returns the ports where the workload of a connected proxy serves. selected is false if a policy does not select it.
-func (f *findings) inboundOf(id string, policy *state.PeerPolicy) (ports []proxy.InboundPort, selected bool) {
+func (f *findings) inboundOf(id string, policy *policies.Peer) (ports []proxy.InboundPort, selected bool) {
 	p, ok := f.q.tables.Proxies.Get(f.r, id)
 	if !ok || p.Role != proxy.Sidecar {
 		return nil, false
@@ -51,7 +51,7 @@ func (f *findings) inboundOf(id string, policy *state.PeerPolicy) (ports []proxy
 }
 
 // policyPorts warns of ports of services: a policy must name ports of workloads. Only workloads of connected proxies are known.
-func (f *findings) policyPorts(policy *state.PeerPolicy) {
+func (f *findings) policyPorts(policy *policies.Peer) {
 	if policy.MTLS.Ports.Empty() {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/claim"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
@@ -151,9 +152,9 @@ func (f *findings) mergedRule(rule, first *state.DestinationRule) {
 
 // otherAudience warns of a younger rule that is exported to other namespaces: callers that see both use only the younger one.
 func (f *findings) otherAudience(c hostClaims, rule *state.DestinationRule) {
-	own, checked := state.AgeKey{Created: rule.Created, Key: f.key}, 0
+	own, checked := selected.AgeKey{Created: rule.Created, Key: f.key}, 0
 	for o := range c.all.All() {
-		if o.Kind != claim.Policy || o.Namespace != f.key.Namespace || own.Compare(state.AgeKey{Created: o.Created, Key: o.Object()}) >= 0 {
+		if o.Kind != claim.Policy || o.Namespace != f.key.Namespace || own.Compare(selected.AgeKey{Created: o.Created, Key: o.Object()}) >= 0 {
 			continue
 		}
 		if checked++; checked > maxChecked {

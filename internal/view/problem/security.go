@@ -8,7 +8,7 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 )
 
@@ -27,7 +27,7 @@ func (f *findings) authorizationPolicy() {
 }
 
 // provider warns of a CUSTOM policy whose provider cannot be asked.
-func (f *findings) provider(row *state.AuthorizationPolicy) {
+func (f *findings) provider(row *policies.Authorization) {
 	const at, effect = "spec.provider.name", "what the policy matches is denied"
 	name := row.Spec.GetProvider().GetName()
 	provider, ok := f.q.tables.Security.Providers.Get(f.r, name)
@@ -58,7 +58,7 @@ func (f *findings) provider(row *state.AuthorizationPolicy) {
 }
 
 // connectionsWithoutProvider warns of a policy whose provider is asked over HTTP and that applies to another port of a workload.
-func (f *findings) connectionsWithoutProvider(row *state.AuthorizationPolicy) {
+func (f *findings) connectionsWithoutProvider(row *policies.Authorization) {
 	all := len(row.Spec.GetSelector().GetMatchLabels()) == 0
 	checked := 0
 	for id := range f.q.tables.ProxiesIn.Group(f.r, f.key.Namespace).All() {
@@ -116,12 +116,12 @@ func (f *findings) requestAuthentication() {
 		if i == maxChecked {
 			return
 		}
-		source, fetched := state.KeySourceOf(rule)
+		source, fetched := policies.KeySourceOf(rule)
 		if !fetched {
 			continue
 		}
 		at := fmt.Sprintf("spec.jwtRules[%d]", i)
-		if address, only, _ := f.q.tables.FetchedByProxy(rule); only {
+		if address, only, _ := f.q.tables.Security.FetchedByProxy(rule); only {
 			if f.key.Namespace == f.q.tables.RootNamespace(f.r) {
 				continue // it depends on the namespace of the workload
 			}

@@ -6,7 +6,7 @@ import (
 	telemetryapi "istio.io/api/telemetry/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/telemetry"
 )
@@ -34,18 +34,18 @@ func (f *findings) telemetry() {
 		})
 	}
 	for i, e := range row.Spec.GetAccessLogging() {
-		f.telemetryProviders(fmt.Sprintf("spec.accessLogging[%d]", i), e.GetProviders(), state.ForLogs)
+		f.telemetryProviders(fmt.Sprintf("spec.accessLogging[%d]", i), e.GetProviders(), provider.ForLogs)
 	}
 	for i, e := range row.Spec.GetTracing() {
-		f.telemetryProviders(fmt.Sprintf("spec.tracing[%d]", i), e.GetProviders(), state.ForTraces)
+		f.telemetryProviders(fmt.Sprintf("spec.tracing[%d]", i), e.GetProviders(), provider.ForTraces)
 	}
 	for i, e := range row.Spec.GetMetrics() {
-		f.telemetryProviders(fmt.Sprintf("spec.metrics[%d]", i), e.GetProviders(), state.ForMetrics)
+		f.telemetryProviders(fmt.Sprintf("spec.metrics[%d]", i), e.GetProviders(), provider.ForMetrics)
 	}
 }
 
 // telemetryProviders checks the providers that an entry names.
-func (f *findings) telemetryProviders(at string, list []*telemetryapi.ProviderRef, use state.TelemetryUse) {
+func (f *findings) telemetryProviders(at string, list []*telemetryapi.ProviderRef, use provider.Use) {
 	for i, ref := range list {
 		if i == maxChecked {
 			return
@@ -65,7 +65,7 @@ func (f *findings) telemetryProviders(at string, list []*telemetryapi.ProviderRe
 			f.fail("telemetry-no-provider", at, "the provider %q has a header with the value of %s, which the environment of the control plane does not have: the header is not sent; set the variable, or write the value",
 				ref.GetName(), name)
 		}
-		service, port := state.TelemetryService(p)
+		service, port := provider.TelemetryService(p)
 		if service == "" {
 			continue
 		}
@@ -79,11 +79,11 @@ func (f *findings) telemetryProviders(at string, list []*telemetryapi.ProviderRe
 	}
 }
 
-func useName(use state.TelemetryUse) string {
+func useName(use provider.Use) string {
 	switch use {
-	case state.ForLogs:
+	case provider.ForLogs:
 		return "access logs"
-	case state.ForTraces:
+	case provider.ForTraces:
 		return "traces"
 	}
 	return "metrics"

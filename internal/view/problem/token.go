@@ -10,13 +10,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 // claimPrefix begins the name of a header in a match that means a claim of a verified token.
 const claimPrefix = "@request.auth.claims"
 
 // unverified warns of an AuthorizationPolicy about tokens where nothing verifies tokens: no request has a token for it.
-func (f *findings) unverified(row *state.AuthorizationPolicy) {
+func (f *findings) unverified(row *policies.Authorization) {
 	at := firstSource(row.Spec, func(s *security.Source) string {
 		return firstSet(s.GetRequestPrincipals(), "requestPrincipals", s.GetNotRequestPrincipals(), "notRequestPrincipals")
 	}, "request.auth.")
@@ -69,7 +70,7 @@ func claimIn(headers map[string]*networking.StringMatch) (first string, ok bool)
 }
 
 // unidentified warns of an AuthorizationPolicy about the identity of callers for workloads that take no mutual TLS: no caller has one.
-func (f *findings) unidentified(row *state.AuthorizationPolicy) {
+func (f *findings) unidentified(row *policies.Authorization) {
 	at := firstSource(row.Spec, func(s *security.Source) string {
 		of := firstSet(s.GetPrincipals(), "principals", s.GetNotPrincipals(), "notPrincipals")
 		if of == "" {

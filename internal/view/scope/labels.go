@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/claim"
-	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
@@ -49,14 +49,14 @@ func (q *Queries) hostsWithRulesFor(r *query.Reader, label mesh.Label, layer str
 
 func (q *Queries) defineLabelled(g *query.Graph) {
 	q.labelledHosts = query.Define(g, "labelledHosts", Hosts.Equal, q.hostsForLabels)
-	elem := query.Define(g, "labelledFootprint", service.EqualFootprints, func(r *query.Reader, h HostInSet) ([]service.Footprint, bool) {
+	elem := query.Define(g, "labelledFootprint", exposure.Equal, func(r *query.Reader, h HostInSet) ([]exposure.Footprint, bool) {
 		f, ok := q.services.FootprintAt(r, q.View(r, h), q.exposures(r, h))
-		return []service.Footprint{f}, ok
+		return []exposure.Footprint{f}, ok
 	})
 	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(k LabelledClients, host omap.Name) HostInSet {
 		return HostInSet{string(host), k.Set.WithoutNames()}
 	})
-	q.LabelledIndex = service.DefineFootprintIndex(g, "labelled.", q.tables.Domain(), footprints)
+	q.LabelledIndex = exposure.DefineIndex(g, "labelled.", q.tables.Domain(), footprints)
 }
 
 // hostsForLabels are the hosts of a set that clients with labels may see differently.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 )
 
 // Authorizer is the service of an extension provider that decides about requests, by its host and port.
@@ -21,14 +21,14 @@ type Authorizer struct {
 
 // Authorizer returns the service of a provider as the proxies of a set see it. If they cannot reach it, trouble says why.
 func (q *Queries) Authorizer(r *query.Reader, s Set, p *meshconfig.MeshConfig_ExtensionProvider) (a Authorizer, trouble string) {
-	service, port := state.AuthorizerService(p)
+	service, port := provider.AuthorizerService(p)
 	return q.Backend(r, s, service, port)
 }
 
 // Backend returns the service of a provider, which is written as host or namespace/host, as the proxies of a set see it. If they cannot
 // reach it, trouble says why.
 func (q *Queries) Backend(r *query.Reader, s Set, service string, port uint32) (a Authorizer, trouble string) {
-	namespace, host, _ := state.SplitService(service)
+	namespace, host, _ := provider.SplitService(service)
 	return q.destination(r, s, namespace, host, port)
 }
 

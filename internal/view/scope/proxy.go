@@ -5,7 +5,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
 
 // HTTPProxy is a listener that takes requests for any host, like an HTTP proxy: the request names the host and the port.
@@ -57,20 +57,20 @@ func (q *Queries) LabelledHosts(r *query.Reader, k LabelledClients) Hosts {
 
 // HTTPProxyFootprint is the footprint of a host at an HTTP proxy of a set. ok is false if the proxy takes no requests for
 // it.
-func (q *Queries) HTTPProxyFootprint(r *query.Reader, h HostInSet, number int) (f service.Footprint, ok bool) {
+func (q *Queries) HTTPProxyFootprint(r *query.Reader, h HostInSet, number int) (f exposure.Footprint, ok bool) {
 	admits := func(string) bool { return true }
 	if number > 0 {
 		listeners, _ := q.listeners.Get(r, h.Set.Sidecar)
 		if number > len(listeners) {
-			return service.Footprint{}, false
+			return exposure.Footprint{}, false
 		}
 		admits = func(namespace string) bool { return listeners[number-1].Admits(namespace, h.Host, h.Set.Namespace) }
 	}
-	f, ok = q.services.FootprintAt(r, q.View(r, h), func(namespace string, _ uint32) []service.Exposure {
+	f, ok = q.services.FootprintAt(r, q.View(r, h), func(namespace string, _ uint32) []exposure.Place {
 		if !admits(namespace) {
 			return nil
 		}
-		return []service.Exposure{{}}
+		return []exposure.Place{{}}
 	})
 	return f, ok && len(f.HTTPPorts) > 0
 }

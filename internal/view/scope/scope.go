@@ -23,6 +23,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -98,11 +99,11 @@ type Queries struct {
 	labelledHosts       query.Query[LabelledClients, Hosts]
 	// Footprints are the footprints of the hosts of a set, and Index groups them. In an overlay they are the hosts
 	// that look different and, with ShortNames, the cluster hosts of the namespace.
-	Footprints query.Collection[Set, service.Footprint]
-	Index      *service.FootprintIndex[Set]
+	Footprints query.Collection[Set, exposure.Footprint]
+	Index      *exposure.Index[Set]
 	// LabelledIndex groups the footprints of the hosts that clients with labels may see differently. The footprints are
 	// the same as for other clients of the set, because rules for labels change only where connections and requests go.
-	LabelledIndex *service.FootprintIndex[LabelledClients]
+	LabelledIndex *exposure.Index[LabelledClients]
 	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
 	Class query.Query[string, proxy.Class]
 	// selectors are the selectors of Gateways, each once. crowded reports whether gateways with some selectors have so many hosts that they get
@@ -131,9 +132,9 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 			}
 			return row.Egress, true
 		})
-	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
+	elem := query.Define(g, "scopedFootprint", exposure.Equal, q.footprint)
 	q.Footprints = query.Each(g, "scopedFootprints", q.HostsWithShortNames, elem, func(s Set, host omap.Name) HostInSet { return HostInSet{string(host), s} })
-	q.Index = service.DefineFootprintIndex(g, "scoped.", t.Domain(), q.Footprints)
+	q.Index = exposure.DefineIndex(g, "scoped.", t.Domain(), q.Footprints)
 	q.defineClients(g)
 	q.defineLabelled(g)
 	q.defineRouters(g)
@@ -388,7 +389,7 @@ func union(sets ...Hosts) Hosts {
 	return all
 }
 
-func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, bool) {
+func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]exposure.Footprint, bool) {
 	v := q.View(r, h)
 	if v.Viewer == "" && h.Set.Overlay() {
 		if !q.AllowsBareName(h) && !q.hasBareAlias(r, v, h.Set) {
@@ -399,7 +400,7 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.GRPCWebPorts = nil, nil, nil, nil
 		f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil
 		f.ForGateways, f.ForVersions = false, false
-		return []service.Footprint{f}, ok
+		return []exposure.Footprint{f}, ok
 	}
 	f, ok := q.services.FootprintAt(r, v, q.exposures(r, h))
 	f.Host = h.Host
@@ -409,7 +410,7 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 		}
 		f.HoldsVIPs = f.IsService() && (f.Base == nil || !f.Base.IsService())
 	}
-	return []service.Footprint{f}, ok
+	return []exposure.Footprint{f}, ok
 }
 
 // AllowsBareName reports whether the proxies of the set can call the host by the first label of its name.

@@ -13,10 +13,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/claim"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/view/extension"
 	"github.com/pilotmesh/pilot/internal/view/filter"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/telemetry"
 )
 
@@ -117,17 +119,17 @@ func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels mesh.Label
 
 // exposures returns where the ports of a host can be reached from a set: at the addresses of the host, unless the
 // Sidecar has egress listeners for single ports.
-func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string, port uint32) []service.Exposure {
+func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string, port uint32) []exposure.Place {
 	if h.Set.Overlay() {
-		return service.DefaultExposure
+		return exposure.DefaultPlace
 	}
 	listeners, ok := q.listeners.Get(r, h.Set.Sidecar)
 	if !ok {
-		return service.DefaultExposure
+		return exposure.DefaultPlace
 	}
-	return func(namespace string, port uint32) []service.Exposure {
-		var out []service.Exposure
-		var rest service.Exposure
+	return func(namespace string, port uint32) []exposure.Place {
+		var out []exposure.Place
+		var rest exposure.Place
 		settled := false // a listener with this port has the host's own addresses
 		for _, e := range listeners {
 			admits := e.Admits(namespace, h.Host, h.Set.Namespace)
@@ -135,7 +137,7 @@ func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string,
 			case isHTTPProxy(e): // requests to an HTTP proxy name the port themselves
 			case e.IsUnix():
 				if admits {
-					out = append(out, service.Exposure{IP: e.IP, Bound: true, Protocol: e.Protocol, HasProtocol: true})
+					out = append(out, exposure.Place{IP: e.IP, Bound: true, Protocol: e.Protocol, HasProtocol: true})
 				}
 			case e.Port == port:
 				// The route configuration of a port belongs to the listener with that port: only the listener's hosts are
@@ -144,7 +146,7 @@ func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string,
 				rest.NoWildcard = rest.NoWildcard || e.IP == ""
 				settled = settled || admits && e.IP == ""
 				if admits {
-					out = append(out, service.Exposure{IP: e.IP, Bound: e.Bound, Protocol: e.Protocol, HasProtocol: e.Declared})
+					out = append(out, exposure.Place{IP: e.IP, Bound: e.Bound, Protocol: e.Protocol, HasProtocol: e.Declared})
 				}
 			case e.Port == 0 && admits && !settled:
 				out = append(out, rest)
@@ -166,7 +168,7 @@ func (q *Queries) SelectingSidecar(r *query.Reader, namespace string, labels mes
 func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) (*state.Sidecar, bool) {
 	var best *state.Sidecar
 	for l := range labels.All() {
-		with := q.tables.SidecarsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l})
+		with := q.tables.SidecarsByLabel.Group(r, selected.LabelIn{Namespace: namespace, Label: l})
 		s, ok := q.oldest(r, with, func(s *state.Sidecar) bool {
 			return mesh.HasAll(labels, s.Selector)
 		})
@@ -178,11 +180,11 @@ func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Label
 }
 
 func older(a, b *state.Sidecar) bool {
-	return state.AgeKey{Created: a.Created, Key: a.Object}.Compare(state.AgeKey{Created: b.Created, Key: b.Object}) < 0
+	return selected.AgeKey{Created: a.Created, Key: a.Object}.Compare(selected.AgeKey{Created: b.Created, Key: b.Object}) < 0
 }
 
 // oldest is the first of some Sidecars that fits.
-func (q *Queries) oldest(r *query.Reader, of omap.Map[state.AgeKey, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
+func (q *Queries) oldest(r *query.Reader, of omap.Map[selected.AgeKey, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
 	read := 0
 	for at := range of.All() {
 		if read++; read > maxSidecarsTried {

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/view/peer"
 )
 
@@ -106,7 +106,7 @@ func (q *Queries) defineSelected(g *query.Graph) {
 // include all selected workloads.
 func (q *Queries) workloadsWithRarestLabel(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
 	return rarest(s.Labels, func(l mesh.Label) omap.Map[api.Key, omap.Unit] {
-		return q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: s.Namespace, Label: l})
+		return q.tables.WorkloadsByLabel.Group(r, selected.LabelIn{Namespace: s.Namespace, Label: l})
 	})
 }
 

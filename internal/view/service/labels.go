@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // defineLabels defines the queries for the labels of endpoints. A query that asks for some labels depends on these labels
@@ -142,13 +143,13 @@ func hasAll(set, labels []mesh.Label) bool {
 // MayHaveWorkload reports whether a namespace may have a workload with all of the labels: some pod has them all, each is on some
 // WorkloadEntry, or each is on some endpoint of a ServiceEntry.
 func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[string]string) bool {
-	if q.tables.InlineByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
+	if q.tables.InlineByLabel.Group(r, selected.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
 		return true
 	}
 	if q.hasPod(r, namespace, labels) {
 		return true
 	}
-	for _, having := range []store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
+	for _, having := range []store.Index[selected.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
 		if eachLabelIn(r, having, namespace, labels) {
 			return true
 		}
@@ -162,7 +163,7 @@ func (q *Queries) MayHaveWorkloadAnywhere(r *query.Reader, namespace string, lab
 	if q.MayHaveWorkload(r, namespace, labels) || q.hasPod(r, "", labels) {
 		return true
 	}
-	for _, having := range []store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
+	for _, having := range []store.Index[selected.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
 		if eachLabelIn(r, having, "", labels) {
 			return true
 		}
@@ -171,9 +172,9 @@ func (q *Queries) MayHaveWorkloadAnywhere(r *query.Reader, namespace string, lab
 }
 
 // eachLabelIn reports whether an index lists objects of a namespace, or of all if it is empty, for each of the labels.
-func eachLabelIn(r *query.Reader, having store.Index[state.LabelIn, api.Key], namespace string, labels map[string]string) bool {
+func eachLabelIn(r *query.Reader, having store.Index[selected.LabelIn, api.Key], namespace string, labels map[string]string) bool {
 	return !slices.ContainsFunc(mesh.SortedLabels(labels), func(l mesh.Label) bool {
-		return having.Group(r, state.LabelIn{Namespace: namespace, Label: l}).Len() == 0
+		return having.Group(r, selected.LabelIn{Namespace: namespace, Label: l}).Len() == 0
 	})
 }
 
@@ -183,7 +184,7 @@ func (q *Queries) hasPod(r *query.Reader, namespace string, selector map[string]
 	if len(labels) == 0 {
 		return false
 	}
-	for set := range q.tables.Kube.LabelSets.Group(r, state.LabelIn{Namespace: namespace, Label: labels[0]}).All() {
+	for set := range q.tables.Kube.LabelSets.Group(r, selected.LabelIn{Namespace: namespace, Label: labels[0]}).All() {
 		if mesh.HasAll(set.Labels, selector) {
 			return true
 		}
@@ -215,7 +216,7 @@ func (q *Queries) SelectsWorkload(r *query.Reader, namespace string, selector ma
 	}
 	var groups []omap.Map[api.Key, omap.Unit]
 	for _, l := range mesh.SortedLabels(selector) {
-		groups = append(groups, q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}))
+		groups = append(groups, q.tables.WorkloadsByLabel.Group(r, selected.LabelIn{Namespace: namespace, Label: l}))
 	}
 	return intersect(groups)
 }
@@ -224,7 +225,7 @@ func (q *Queries) SelectsWorkload(r *query.Reader, namespace string, selector ma
 func (q *Queries) IsSelected(r *query.Reader, k api.Key, labels mesh.Labels) bool {
 	compared := 0
 	for l := range labels.All() {
-		for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: k.Namespace, Label: l}).All() {
+		for object := range q.tables.SelectorsByLabel.Group(r, selected.LabelIn{Namespace: k.Namespace, Label: l}).All() {
 			if compared++; compared > maxCompared {
 				return true
 			}

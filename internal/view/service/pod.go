@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // definePods defines the endpoints of Services, one cell per endpoint slice, and the pods that ServiceEntries select, one cell per
@@ -249,7 +250,7 @@ func (q *Queries) podPlace(r *query.Reader, k api.Key, pod *kube.Pod, address st
 // podsWith are the pods of a namespace that a selector picks.
 func (q *Queries) podsWith(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
 	least := rarest(s.Labels, func(l mesh.Label) omap.Map[state.PodLabels, omap.Unit] {
-		return q.tables.Kube.LabelSets.Group(r, state.LabelIn{Namespace: s.Namespace, Label: l})
+		return q.tables.Kube.LabelSets.Group(r, selected.LabelIn{Namespace: s.Namespace, Label: l})
 	})
 	var pods omap.Map[api.Key, omap.Unit]
 	for set := range least.All() {

@@ -1,17 +1,13 @@
 package service
 
 import (
-	"math"
 	"net/netip"
-	"slices"
 
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state/claim"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
-
-// firstRoutes is the creation time of routes for an address as a host: they come before any service that has this address.
-const firstRoutes = math.MinInt64
 
 // RoutesOnlyPort is the port where a host has a virtual host if routes exist for it but no service.
 const RoutesOnlyPort = 80
@@ -46,49 +42,24 @@ func (q *Queries) CoveringService(r *query.Reader, v HostView) (*Service, bool) 
 
 // routesFootprint is the footprint of a host that has routes and no service: port 80, and whatever the service that
 // covers it takes up by name. Exposures are asked without a namespace, because no object declares the host.
-func (q *Queries) routesFootprint(r *query.Reader, v HostView, places func(namespace string, port uint32) []Exposure) Footprint {
-	f, port := Footprint{Host: v.Host}, mesh.Port{Number: RoutesOnlyPort, Protocol: mesh.HTTP}
+func (q *Queries) routesFootprint(r *query.Reader, v HostView, places func(namespace string, port uint32) []exposure.Place) exposure.Footprint {
+	f, port := exposure.Footprint{Host: v.Host}, mesh.Port{Number: RoutesOnlyPort, Protocol: mesh.HTTP}
 	for _, at := range places("", port.Number) {
 		switch {
-		case !at.protocolOf(port).IsHTTP():
+		case !at.ProtocolOf(port).IsHTTP():
 		case at.IP != "":
-			f.addExposedAddress(port, at, false)
+			f.AddExposedAddress(port, at, false)
 		default:
-			f.addHTTP(port, at, false)
+			f.AddHTTP(port, at, false)
 		}
 	}
 	// Routes for an address as a host come before a service that has this address.
 	if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" && len(f.HTTPPorts) > 0 {
-		f.VIPs, f.Created = []string{a.Unmap().String()}, firstRoutes
+		f.VIPs, f.Created = []string{a.Unmap().String()}, exposure.FirstRoutes
 	}
 	if s, ok := q.CoveringService(r, v); ok {
 		f.Created = s.Created - 1 // the narrower name comes first
-		f.addHTTPOf(s, q.footprint(r, s, places))
+		f.AddHTTPOf(s.Port, q.footprint(r, s, places))
 	}
 	return f
-}
-
-// addHTTPOf adds the parts of the footprint of a service where hosts are recognised by name: HTTP ports and TLS
-// addresses.
-func (f *Footprint) addHTTPOf(s *Service, whole Footprint) {
-	f.SharedPorts = union(f.SharedPorts, whole.SharedPorts)
-	f.RouteOnlyPorts = union(f.RouteOnlyPorts, whole.RouteOnlyPorts)
-	for _, port := range whole.HTTPPorts {
-		if slices.Contains(whole.SharedPorts, port) {
-			f.HTTPPorts = union(f.HTTPPorts, []uint32{port})
-		}
-	}
-	for _, c := range whole.HTTPAddresses {
-		f.HTTPPorts = union(f.HTTPPorts, []uint32{c.Port})
-		f.HTTPAddresses = union(f.HTTPAddresses, []HTTPAddress{c})
-	}
-	for _, c := range whole.Connections {
-		p, _ := s.Port(c.Port)
-		if c.Protocol != mesh.Auto {
-			p.Protocol = c.Protocol
-		}
-		if p.Protocol.IsTLS() {
-			f.Connections = append(f.Connections, c)
-		}
-	}
 }

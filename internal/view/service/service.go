@@ -21,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/peer"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
 
 // maxDeclarations bounds how many objects are merged into one service. Further declarations are ignored.
@@ -61,7 +62,7 @@ type Service struct {
 	// Service is the sum of the declarations. The first declaration gives its name and namespace.
 	*mesh.Service
 	// Created is the creation time of the first declaration in Unix microseconds. It decides conflicts between hosts,
-	// so for a Service of a Kubernetes cluster it is earlier by beforeEntries.
+	// so for a Service of a Kubernetes cluster it is earlier by exposure.BeforeEntries.
 	Created int64
 	// Declarations are the objects that declare the service: Services of Kubernetes clusters, then ServiceEntries, each oldest first, then
 	// services of registries. All but the latter are in one namespace. There is at least one. Each Service is followed by its members: the
@@ -129,7 +130,7 @@ func (s *Service) Foreign(cluster string) bool {
 // first one, and all in a dual-stack mesh.
 func (s *Service) AddressesFor(f mesh.Families, cluster string) []string {
 	addresses, _ := s.AddressesIn(cluster)
-	all, _ := splitAddresses(s.Host, addresses)
+	all, _ := exposure.SplitAddresses(s.Host, addresses)
 	switch {
 	case !s.ByFamily:
 		return all
@@ -149,7 +150,7 @@ func (s *Service) ListensAt(ip string, f mesh.Families, cluster string) bool {
 		return slices.Contains(of, ip)
 	}
 	addresses, _ := s.AddressesIn(cluster)
-	all, _ := splitAddresses(s.Host, addresses)
+	all, _ := exposure.SplitAddresses(s.Host, addresses)
 	return len(all) == 0 || all[0] == ip
 }
 
@@ -187,9 +188,9 @@ type Queries struct {
 	// Workload describes a workload by the services that have an endpoint at its addresses.
 	Workload query.Query[Workload, WorkloadDescription]
 	// Footprints has the footprint of every host of the base view.
-	Footprints query.Collection[All, Footprint]
+	Footprints query.Collection[All, exposure.Footprint]
 	// Index groups these footprints by port, address and domain.
-	Index *FootprintIndex[All]
+	Index *exposure.Index[All]
 }
 
 // All is the key of collections that exist once, such as the collections of the base view.
@@ -205,12 +206,12 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q.defineIdentities(g)
 	q.defineLabels(g)
 	q.Workload = query.Define(g, "serves", WorkloadDescription.Equal, q.describeWorkload)
-	elem := query.Define(g, "footprint", EqualFootprints, func(r *query.Reader, host string) ([]Footprint, bool) {
+	elem := query.Define(g, "footprint", exposure.Equal, func(r *query.Reader, host string) ([]exposure.Footprint, bool) {
 		return optional(q.Footprint(r, HostView{Host: host}))
 	})
 	public := func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] { return q.PublicHosts(r) }
 	q.Footprints = query.Each(g, "footprints", public, elem, func(_ All, host omap.Name) string { return string(host) })
-	q.Index = DefineFootprintIndex(g, "", t.Domain(), q.Footprints)
+	q.Index = exposure.DefineIndex(g, "", t.Domain(), q.Footprints)
 	return q
 }
 
@@ -219,14 +220,10 @@ func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 	return q.tables.Hosts.SeenBy.Group(r, "")
 }
 
-// beforeEntries is how much earlier a Service of a Kubernetes cluster counts as created than it was. So a Service gets an address or a name
-// before any ServiceEntry, whatever their age.
-const beforeEntries = int64(1) << 61
-
 // rank is the creation time by which the host of a claim competes with other hosts.
 func rank(c claim.Claim) int64 {
 	if c.IsService() {
-		return c.Created - beforeEntries
+		return c.Created - exposure.BeforeEntries
 	}
 	return c.Created
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // maxInstances bounds how many services of one workload count.
@@ -179,7 +180,7 @@ func (q *Queries) selectedInstances(r *query.Reader, at state.AddressIn, hits []
 func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) iter.Seq[api.Key] {
 	return func(yield func(api.Key) bool) {
 		for l := range labels.All() {
-			for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}).All() {
+			for object := range q.tables.SelectorsByLabel.Group(r, selected.LabelIn{Namespace: namespace, Label: l}).All() {
 				e, ok := q.tables.Endpoints.Get(r, object)
 				if ok && mesh.HasAll(labels, e.Selector) && !yield(object) {
 					return

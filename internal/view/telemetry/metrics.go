@@ -8,6 +8,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 )
 
 // Metric is a metric that proxies report.
@@ -29,7 +30,7 @@ type MetricTag struct {
 // MetricsOf returns the metrics of the proxies to which a set applies, in the order of their numbers.
 func MetricsOf(t *state.Tables, r *query.Reader, s Set, side Side) []Metric {
 	return mergeMetrics(s.Specs(t, r), t.DefaultMetrics(r), side, func(name string) bool {
-		p, _ := t.Telemetry.ProviderFor(r, name, state.ForMetrics)
+		p, _ := t.Telemetry.ProviderFor(r, name, provider.ForMetrics)
 		return p != nil
 	})
 }
@@ -131,7 +132,7 @@ func (m *merged) apply(o *telemetryapi.MetricsOverrides) {
 // Measured reports whether any proxy reports metrics of the mesh.
 func Measured(t *state.Tables, r *query.Reader) bool {
 	for _, name := range t.DefaultMetrics(r) {
-		if p, _ := t.Telemetry.ProviderFor(r, name, state.ForMetrics); p != nil {
+		if p, _ := t.Telemetry.ProviderFor(r, name, provider.ForMetrics); p != nil {
 			return true
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 	"github.com/pilotmesh/pilot/internal/view/telemetry"
 )
 
@@ -27,7 +27,7 @@ spec: {metrics: [{providers: [{name: prometheus}]}], accessLogging: [{providers:
 		if len(telemetry.MetricsOf(w.Tables, r, set, telemetry.Client)) == 0 || !telemetry.Measured(w.Tables, r) {
 			t.Errorf("mesh configuration %q: no metrics", mesh)
 		}
-		if p, _ := w.Tables.Telemetry.ProviderFor(r, "envoy", state.ForLogs); p == nil {
+		if p, _ := w.Tables.Telemetry.ProviderFor(r, "envoy", provider.ForLogs); p == nil {
 			t.Errorf("mesh configuration %q: no access log", mesh)
 		}
 	}

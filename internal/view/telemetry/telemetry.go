@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Set names the Telemetries that apply to some workloads. The one of the root namespace is always among them.
@@ -30,9 +31,9 @@ type Set struct {
 
 // Selecting returns the Telemetry of a workload's namespace that selects it by labels: the oldest one. It is zero if there is none.
 func Selecting(t *state.Tables, r *query.Reader, namespace string, labels mesh.Labels) api.Key {
-	var oldest state.AgeKey
+	var oldest selected.AgeKey
 	for first := range labels.All() {
-		for s := range t.Telemetry.ByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: first}).All() {
+		for s := range t.Telemetry.ByLabel.Group(r, selected.LabelIn{Namespace: namespace, Label: first}).All() {
 			if !mesh.Contains(labels, s.Labels) {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
 
 // In a dual-stack mesh a service has one listener at the first of its addresses, and this listener has the others as additional addresses. An address at
@@ -18,9 +19,9 @@ import (
 const maxJoined = 16
 
 // sole returns the service that asks for the connections at an address, if nothing else does.
-func (l candidateList) sole() (service.Candidate, bool) {
+func (l candidateList) sole() (exposure.Candidate, bool) {
 	if len(l.hosts) != 1 || l.http || l.dynamic || l.grpcWeb || l.holder || l.hosts[0].FromSidecar {
-		return service.Candidate{}, false
+		return exposure.Candidate{}, false
 	}
 	return l.hosts[0], true
 }
@@ -40,12 +41,12 @@ type joiner struct {
 
 // inBase returns the candidates for an address in the base view.
 func (j joiner) inBase(ip string) candidateList {
-	return listCandidates(Candidates(j.notIntercepted, j.q.services.Index).Group(j.r, service.All{}, service.Address{IP: ip, Port: j.at.at.Port}))
+	return listCandidates(Candidates(j.notIntercepted, j.q.services.Index).Group(j.r, service.All{}, exposure.Address{IP: ip, Port: j.at.at.Port}))
 }
 
 // inSet returns the candidates for an address that the set itself has.
 func (j joiner) inSet(ip string) candidateList {
-	return listCandidates(Candidates(j.notIntercepted, j.q.scope.Index).Group(j.r, *j.at.set, service.Address{IP: ip, Port: j.at.at.Port}))
+	return listCandidates(Candidates(j.notIntercepted, j.q.scope.Index).Group(j.r, *j.at.set, exposure.Address{IP: ip, Port: j.at.at.Port}))
 }
 
 // merged returns all candidates for an address in the set. own are the ones that the set itself has.
@@ -56,7 +57,7 @@ func (j joiner) merged(ip string, own candidateList) candidateList {
 	all := j.inBase(ip)
 	all.http, all.dynamic = all.http || own.http, all.dynamic || own.dynamic
 	all.grpcWeb, all.holder = all.grpcWeb || own.grpcWeb, all.holder || own.holder
-	kept := slices.DeleteFunc(all.hosts, func(c service.Candidate) bool { return own.onlyInBase[c.Host] })
+	kept := slices.DeleteFunc(all.hosts, func(c exposure.Candidate) bool { return own.onlyInBase[c.Host] })
 	all.hosts = append(kept, own.hosts...)
 	return all
 }

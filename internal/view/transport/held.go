@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
 
 // maxHeld bounds how many addresses of Services are kept out of one block. A block with more is not matched at all.
@@ -19,7 +20,7 @@ const maxHeld = 500
 
 // place is an address as some clients reach it. Without a set it is the address in the base view.
 type place struct {
-	at       service.Address
+	at       exposure.Address
 	families mesh.Families
 	cluster  string
 	set      *scope.Set
@@ -61,11 +62,11 @@ func servicesFirst(a, b Part) int {
 
 // httpHolder is the Service that has an address for HTTP. It asks for no connections there, because HTTP is recognised at any address.
 func (q *Queries) httpHolder(r *query.Reader, k place) Part {
-	at := service.Domain{Name: k.at.IP, Port: k.at.Port}
+	at := exposure.Domain{Name: k.at.IP, Port: k.at.Port}
 	hidden := map[string]bool{}
 	if k.set != nil {
 		for c := range q.scope.Index.Domains.Group(r, *k.set, at).All() {
-			if c.Created == service.OnlyInBase {
+			if c.Created == exposure.OnlyInBase {
 				hidden[c.Host] = true
 				continue
 			}
@@ -86,7 +87,7 @@ func (q *Queries) httpHolder(r *query.Reader, k place) Part {
 }
 
 // holds reports whether a candidate for an address is a Service that the clients reach there.
-func (q *Queries) holds(r *query.Reader, c service.Candidate, v service.HostView, k place) (Part, bool) {
+func (q *Queries) holds(r *query.Reader, c exposure.Candidate, v service.HostView, k place) (Part, bool) {
 	if !c.IsService() {
 		return Part{}, false
 	}
@@ -162,7 +163,7 @@ func (q *Queries) keepHeld(r *query.Reader, p *Plan, port uint32) {
 
 // ServiceConflicts are the connections that a host asks for at an address and that belong to Services which all clients see. Block is set in
 // each.
-func (q *Queries) ServiceConflicts(r *query.Reader, v service.HostView, at service.Address) (list []Conflict) {
+func (q *Queries) ServiceConflicts(r *query.Reader, v service.HostView, at exposure.Address) (list []Conflict) {
 	if at.IP != "" {
 		for c := range q.services.Index.Redirected.Group(r, service.All{}, at).All() {
 			if c.IsService() {

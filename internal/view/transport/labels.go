@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
-	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
@@ -23,7 +23,7 @@ type LabelledKey struct {
 	NotIntercepted bool
 	Families       mesh.Families
 	Cluster        string
-	At             service.Address
+	At             exposure.Address
 }
 
 type labelledPartKey struct {
@@ -31,7 +31,7 @@ type labelledPartKey struct {
 	host string
 	// onlyInBase says that the host asks for the address in the base view only.
 	onlyInBase bool
-	options    service.ListenOptions
+	options    exposure.ListenOptions
 	marker     int64
 }
 
@@ -50,10 +50,10 @@ func (q *Queries) defineLabelled(g *query.Graph, elem query.Query[partKey, []Par
 		}
 		return elem.Get(r, partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, of, k.options, 0})
 	})
-	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k LabelledKey) omap.Map[service.Candidate, omap.Unit] {
+	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k LabelledKey) omap.Map[exposure.Candidate, omap.Unit] {
 		return Candidates(k.NotIntercepted, q.scope.LabelledIndex).Group(r, k.LabelledClients, k.At)
-	}, named, func(k LabelledKey, c service.Candidate) labelledPartKey {
-		return labelledPartKey{k, c.Host, c.Created == service.OnlyInBase, c.ListenOptions, marker(c)}
+	}, named, func(k LabelledKey, c exposure.Candidate) labelledPartKey {
+		return labelledPartKey{k, c.Host, c.Created == exposure.OnlyInBase, c.ListenOptions, marker(c)}
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
 
 // Rule sends connections that match it to destinations.
@@ -41,7 +41,7 @@ type Plan struct {
 	// HTTP says that connections recognised as HTTP go to a route configuration: the one of the port, or of
 	// DedicatedPort if it is set.
 	HTTP          bool
-	DedicatedPort service.HostPort
+	DedicatedPort exposure.HostPort
 	// Also are further addresses whose connections are handled by the same listener, of a service with addresses of both IP versions.
 	Also []string
 	// Bound says that the listener has a socket. Otherwise connections are redirected to it.
@@ -155,7 +155,7 @@ func (p *Plan) add(part Part) {
 		part = own
 	}
 	if part.Sniffed && !p.HTTP {
-		p.HTTP, p.DedicatedPort = true, service.HostPort{Host: part.Host, Port: part.Port}
+		p.HTTP, p.DedicatedPort = true, exposure.HostPort{Host: part.Host, Port: part.Port}
 	}
 	p.others = p.others || part.Dubbo == nil
 	for _, rule := range part.Rules {

@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 )
 
 // evaluatePart computes the connections that a host asks for at an address.
@@ -70,7 +71,7 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 
 // portAt returns the port of a service to which connections at an address are. A socket has no port: connections there are to the only port of the
 // service. If it has several, the number is 0, and rules of VirtualServices must name the port.
-func portAt(s *service.Service, at service.Address) (port mesh.Port, ok bool) {
+func portAt(s *service.Service, at exposure.Address) (port mesh.Port, ok bool) {
 	if !at.IsUnix() {
 		return s.Port(at.Port)
 	}

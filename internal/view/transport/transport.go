@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
@@ -42,7 +43,7 @@ type BaseKey struct {
 	NotIntercepted bool
 	Families       mesh.Families
 	Cluster        string
-	At             service.Address
+	At             exposure.Address
 }
 
 // SetKey names an address as the proxies of a set see it.
@@ -51,7 +52,7 @@ type SetKey struct {
 	NotIntercepted bool
 	Families       mesh.Families
 	Cluster        string
-	At             service.Address
+	At             exposure.Address
 }
 
 // Queries answer questions about connections.
@@ -72,7 +73,7 @@ type Queries struct {
 	// labelledParts are the parts of the services among them whose rules match labels of the client.
 	labelledParts     query.Collection[LabelledKey, Part]
 	part              query.Query[partKey, []Part]
-	candidatesByMatch query.Groups[BaseKey, match, service.Candidate]
+	candidatesByMatch query.Groups[BaseKey, match, exposure.Candidate]
 	// held are the addresses of Services in a block.
 	held query.Query[heldKey, heldAddresses]
 }
@@ -86,15 +87,15 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		return []Part{p}, ok
 	})
 	q.part = elem
-	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k BaseKey) omap.Map[service.Candidate, omap.Unit] {
+	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k BaseKey) omap.Map[exposure.Candidate, omap.Unit] {
 		return Candidates(k.NotIntercepted, s.Index).Group(r, service.All{}, k.At)
-	}, elem, func(k BaseKey, c service.Candidate) partKey {
+	}, elem, func(k BaseKey, c exposure.Candidate) partKey {
 		return partKey{HostView: service.HostView{Host: c.Host}, at: k.At, notIntercepted: k.NotIntercepted, options: c.ListenOptions, marker: marker(c)}
 	})
-	q.candidatesByMatch = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, service.Candidate)) {
+	q.candidatesByMatch = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, exposure.Candidate)) {
 		for _, rule := range p.Rules {
 			for m := range rule.matches() {
-				add(m, service.Candidate{Created: p.created, Host: p.Host})
+				add(m, exposure.Candidate{Created: p.created, Host: p.Host})
 			}
 		}
 	})
@@ -104,10 +105,10 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		}
 		return elem.Get(r, partKey{HostView: q.scope.View(r, k.HostInSet), at: k.at, notIntercepted: k.notIntercepted, options: k.options})
 	})
-	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k SetKey) omap.Map[service.Candidate, omap.Unit] {
+	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k SetKey) omap.Map[exposure.Candidate, omap.Unit] {
 		return Candidates(k.NotIntercepted, sc.Index).Group(r, k.Set, k.At)
-	}, scoped, func(k SetKey, c service.Candidate) setPartKey {
-		return setPartKey{scope.HostInSet{Host: c.Host, Set: k.Set}, k.At, k.NotIntercepted, c.Created == service.OnlyInBase, c.ListenOptions, marker(c)}
+	}, scoped, func(k SetKey, c exposure.Candidate) setPartKey {
+		return setPartKey{scope.HostInSet{Host: c.Host, Set: k.Set}, k.At, k.NotIntercepted, c.Created == exposure.OnlyInBase, c.ListenOptions, marker(c)}
 	})
 	q.held = query.Define(g, "heldAddresses", heldAddresses.equal, q.heldIn)
 	q.defineLabelled(g, elem)
@@ -115,7 +116,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 }
 
 // Candidates are the candidates for addresses, with or without traffic redirection.
-func Candidates[C comparable](notIntercepted bool, t *service.FootprintIndex[C]) query.Groups[C, service.Address, service.Candidate] {
+func Candidates[C comparable](notIntercepted bool, t *exposure.Index[C]) query.Groups[C, exposure.Address, exposure.Candidate] {
 	if notIntercepted {
 		return t.Loopback
 	}
@@ -140,7 +141,7 @@ func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part)
 		q.keepHeld(r, p, k.At.Port)
 		return p
 	}
-	parts := q.partsOf(r, own.hosts, func(c service.Candidate) partKey {
+	parts := q.partsOf(r, own.hosts, func(c exposure.Candidate) partKey {
 		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
 	})
 	q.addParts(r, p, parts, place{at: k.At, families: k.Families, cluster: k.Cluster})
@@ -178,7 +179,7 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 		q.keepHeld(r, p, k.At.Port)
 		return p, true
 	}
-	parts = append(parts, q.partsOf(r, own.hosts, func(c service.Candidate) partKey {
+	parts = append(parts, q.partsOf(r, own.hosts, func(c exposure.Candidate) partKey {
 		view := q.scope.View(r, scope.HostInSet{Host: c.Host, Set: k.Set})
 		return partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
 	})...)
@@ -197,14 +198,14 @@ func (q *Queries) unchanged(r *query.Reader, k SetKey, base, own candidateList) 
 		}
 		return parts
 	}
-	hosts := slices.DeleteFunc(slices.Clone(base.hosts), func(c service.Candidate) bool { return own.onlyInBase[c.Host] })
-	return q.partsOf(r, hosts, func(c service.Candidate) partKey {
+	hosts := slices.DeleteFunc(slices.Clone(base.hosts), func(c exposure.Candidate) bool { return own.onlyInBase[c.Host] })
+	return q.partsOf(r, hosts, func(c exposure.Candidate) partKey {
 		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
 	})
 }
 
 // partsOf are the parts of hosts with the same address.
-func (q *Queries) partsOf(r *query.Reader, hosts []service.Candidate, key func(service.Candidate) partKey) (parts []Part) {
+func (q *Queries) partsOf(r *query.Reader, hosts []exposure.Candidate, key func(exposure.Candidate) partKey) (parts []Part) {
 	for _, c := range hosts {
 		if part, ok := q.partOf(r, len(hosts), key(c)); ok {
 			parts = append(parts, part)
@@ -226,7 +227,7 @@ func (q *Queries) partOf(r *query.Reader, hosts int, k partKey) (Part, bool) {
 }
 
 // Conflicts are the connections that a host of the base view asks for at an address and another host has.
-func (q *Queries) Conflicts(r *query.Reader, host string, at service.Address) []Conflict {
+func (q *Queries) Conflicts(r *query.Reader, host string, at exposure.Address) []Conflict {
 	var out []Conflict
 	if at.IP != "" {
 		plan, _ := q.Base(r, BaseKey{At: at, Families: traffic.UsualVersions.Families(q.tables.DualStack())})
@@ -257,7 +258,7 @@ func (q *Queries) Conflicts(r *query.Reader, host string, at service.Address) []
 }
 
 // winner is the first service with a rule for a match. ok is false if its rule does the same as the given one.
-func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule) (first service.Candidate, ok bool) {
+func (q *Queries) winner(r *query.Reader, at exposure.Address, m match, rule Rule) (first exposure.Candidate, ok bool) {
 	for first := range q.candidatesByMatch.Group(r, BaseKey{At: at}, m).All() {
 		theirs, _ := q.part.Get(r, partKey{HostView: service.HostView{Host: first.Host}, at: at})
 		for _, p := range theirs {
@@ -269,7 +270,7 @@ func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule
 		}
 		break
 	}
-	return service.Candidate{}, false
+	return exposure.Candidate{}, false
 }
 
 // candidateList is the candidates for an address, oldest first.
@@ -284,25 +285,25 @@ type candidateList struct {
 	holder bool
 	// bound says that some listener has a socket of its own at the address.
 	bound bool
-	hosts []service.Candidate
+	hosts []exposure.Candidate
 	// onlyInBase are the hosts that ask for the address in the base view and look different here.
 	onlyInBase map[string]bool
 }
 
-func listCandidates(group omap.Map[service.Candidate, omap.Unit]) candidateList {
+func listCandidates(group omap.Map[exposure.Candidate, omap.Unit]) candidateList {
 	l := candidateList{onlyInBase: map[string]bool{}}
 	for who := range group.All() {
 		l.bound = l.bound || who.Bound
 		switch {
-		case who.Host == "" && who.Created == service.DynamicHTTPCandidate:
+		case who.Host == "" && who.Created == exposure.DynamicHTTPCandidate:
 			l.dynamic = true
-		case who.Host == "" && who.Created == service.GRPCWebCandidate:
+		case who.Host == "" && who.Created == exposure.GRPCWebCandidate:
 			l.grpcWeb = true
-		case who.Host == "" && who.Created == service.HolderCandidate:
+		case who.Host == "" && who.Created == exposure.HolderCandidate:
 			l.holder = true
 		case who.Host == "":
 			l.http = true
-		case who.Created == service.OnlyInBase:
+		case who.Created == exposure.OnlyInBase:
 			l.onlyInBase[who.Host] = true
 		case len(l.hosts) < maxCandidates:
 			l.hosts = append(l.hosts, who)
@@ -314,29 +315,29 @@ func listCandidates(group omap.Map[service.Candidate, omap.Unit]) candidateList 
 // partKey names the part of one host at an address.
 type partKey struct {
 	service.HostView
-	at             service.Address
+	at             exposure.Address
 	notIntercepted bool
 	families       mesh.Families
 	cluster        string
 	clients        clients
-	options        service.ListenOptions
+	options        exposure.ListenOptions
 	marker         int64
 }
 
 // setPartKey names the part of one host at an address as a set sees it.
 type setPartKey struct {
 	scope.HostInSet
-	at             service.Address
+	at             exposure.Address
 	notIntercepted bool
 	// onlyInBase says that the host asks for the address in the base view only.
 	onlyInBase bool
-	options    service.ListenOptions
+	options    exposure.ListenOptions
 	marker     int64
 }
 
 // marker distinguishes candidates without a host, which represent all HTTP hosts of an address: elements of a
 // collection must have different keys. It is 0 for candidates that are hosts.
-func marker(c service.Candidate) int64 {
+func marker(c exposure.Candidate) int64 {
 	if c.Host != "" {
 		return 0
 	}
@@ -346,7 +347,7 @@ func marker(c service.Candidate) int64 {
 // partID identifies a part among the parts of an address.
 type partID struct {
 	host    string
-	options service.ListenOptions
+	options exposure.ListenOptions
 }
 
 func (p Part) id() partID { return partID{p.Host, p.options} }
@@ -359,7 +360,7 @@ type Part struct {
 	// configuration.
 	Sniffed bool
 	Port    uint32
-	options service.ListenOptions
+	options exposure.ListenOptions
 	// Dubbo is the interface that the port serves by the protocol Dubbo; nil for another protocol.
 	Dubbo *mesh.DubboInterface
 	// Calls are the rules for its calls that go before the rules for connections.

@@ -15,6 +15,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -34,10 +36,10 @@ func TestDenyOnPanic(t *testing.T) {
 	bad := api.Key{Kind: api.KindRequestAuthentication, Namespace: "a", Name: "bad"}
 	g.Commit(func(tx *store.Txn) {
 		// Validation refuses a rule that is null. If one came through, the translation would panic.
-		tables.Security.Authentications.Set(tx, bad, &state.RequestAuthentication{
+		tables.Security.Authentications.Set(tx, bad, &policies.Authentication{
 			Object: bad, Spec: &security.RequestAuthentication{JwtRules: []*security.JWTRule{nil}},
 		})
-		tables.Security.Selections.Set(tx, bad, state.Selection{Labels: mesh.LabelsOf(map[string]string{"app": "a"})})
+		tables.Security.Selections.Set(tx, bad, selected.Workloads{Labels: mesh.LabelsOf(map[string]string{"app": "a"})})
 	})
 	show := func(k authz.Key) string {
 		f := q.Filters(g.Glance(), k)

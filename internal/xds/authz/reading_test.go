@@ -11,7 +11,7 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 // matchesText reports whether Envoy's matcher matches a text. Its regular expressions see bytes.
@@ -136,7 +136,7 @@ func TestWhereWide(t *testing.T) {
 			} else {
 				when.NotValues, operation.NotHosts, source.NotRemoteIpBlocks, source.NotRequestPrincipals = []string{"v"}, []string{"h"}, []string{"10.0.0.0/8"}, []string{"*"}
 			}
-			http, _ := translate(&state.AuthorizationPolicy{Object: api.Key{Namespace: "a", Name: "p"}, Spec: &security.AuthorizationPolicy{
+			http, _ := translate(&policies.Authorization{Object: api.Key{Namespace: "a", Name: "p"}, Spec: &security.AuthorizationPolicy{
 				Action: action, Rules: []*security.Rule{{
 					When: []*security.Condition{when}, To: []*security.Rule_To{{Operation: operation}}, From: []*security.Rule_From{{Source: source}},
 				}},

@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -61,8 +61,8 @@ func (q *Queries) translateTokens(r *query.Reader, k api.Key) ([]*tokens, bool) 
 	parts := [][]byte{row.Hash[:]}
 	for _, rule := range row.Spec.GetJwtRules() {
 		keys := rule.GetJwks()
-		address, only, _ := q.tables.FetchedByProxy(rule)
-		if source, fetched := state.KeySourceOf(rule); fetched && !only {
+		address, only, _ := q.tables.Security.FetchedByProxy(rule)
+		if source, fetched := policies.KeySourceOf(rule); fetched && !only {
 			set, _ := q.tables.Security.KeySets.Get(r, source)
 			keys = set.Keys
 			parts = append(parts, []byte(fmt.Sprintf("%q", keys)))

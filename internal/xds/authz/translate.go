@@ -5,7 +5,7 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 )
 
 // translation is the translation of one policy, for HTTP or for other connections.
@@ -165,7 +165,7 @@ func add[M any](alternatives []*M, not bool, to *[]*M, or func([]*M) *M, negate 
 }
 
 // translate returns the policies of Envoy for an AuthorizationPolicy, for HTTP and for other connections.
-func translate(row *state.AuthorizationPolicy, trustDomains []string) (http, tcp map[int]*rbacv3.Policy) {
+func translate(row *policies.Authorization, trustDomains []string) (http, tcp map[int]*rbacv3.Policy) {
 	t := translation{key: row.Object, trustDomains: trustDomains, restricting: row.Spec.GetAction() != security.AuthorizationPolicy_ALLOW}
 	http = t.rules(row.Spec)
 	t.tcp = true

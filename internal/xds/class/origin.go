@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -137,7 +137,7 @@ func Objects(g *query.Graph, cells ...query.ID) []api.Key {
 			switch key := row.(type) {
 			case api.Key:
 				keys = append(keys, key)
-			case state.ServerKey:
+			case gatewayrows.ServerKey:
 				keys = append(keys, key.Gateway)
 			}
 		}

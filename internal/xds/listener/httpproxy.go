@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -24,7 +24,7 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 		if q.tables.CapturePorts(r).Reserved(p.Port, bound) {
 			continue
 		}
-		at := service.Address{IP: p.IP, Port: p.Port}
+		at := exposure.Address{IP: p.IP, Port: p.Port}
 		if p.Number == 0 { // the mesh's is at the loopback address
 			at.IP = envoy.LoopbackOf(k.Families)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
@@ -85,13 +86,13 @@ type LabelledKey struct {
 // baseAddressKey names the listener at an address in the base view.
 type baseAddressKey struct {
 	Variant
-	at service.Address
+	at exposure.Address
 }
 
 // setAddressKey names the listener at an address in a set.
 type setAddressKey struct {
 	SetKey
-	at service.Address
+	at exposure.Address
 }
 
 // Queries are the layers of listeners.
@@ -134,10 +135,10 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 			return l, l != nil
 		})
 	base := query.Define(g, "listener", layer.Equal, q.base)
-	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Variant) omap.Map[service.Address, omap.Unit] {
+	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Variant) omap.Map[exposure.Address, omap.Unit] {
 		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
-	}, base, func(k Variant, at service.Address) baseAddressKey { return baseAddressKey{k, at} })
-	q.ByCluster = query.Each(g, "clusterListeners", func(r *query.Reader, k Variant) omap.Map[service.Address, omap.Unit] {
+	}, base, func(k Variant, at exposure.Address) baseAddressKey { return baseAddressKey{k, at} })
+	q.ByCluster = query.Each(g, "clusterListeners", func(r *query.Reader, k Variant) omap.Map[exposure.Address, omap.Unit] {
 		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
 	}, query.Define(g, "clusterListener", layer.Equal, func(r *query.Reader, k baseAddressKey) ([]*resource.Resource, bool) {
 		if k.at.IP == "" {
@@ -151,15 +152,15 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 			return nil, false
 		}
 		return layer.HideMissing(own, all, resource.Hide), true
-	}), func(k Variant, at service.Address) baseAddressKey { return baseAddressKey{k, at} })
+	}), func(k Variant, at exposure.Address) baseAddressKey { return baseAddressKey{k, at} })
 	scoped := query.Define(g, "scopedListener", layer.Equal, q.scoped)
-	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k SetKey) omap.Map[service.Address, omap.Unit] {
+	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k SetKey) omap.Map[exposure.Address, omap.Unit] {
 		return transport.Candidates(k.NotIntercepted, sc.Index).Keys(r, k.Set)
-	}, scoped, func(k SetKey, at service.Address) setAddressKey { return setAddressKey{k, at} })
+	}, scoped, func(k SetKey, at exposure.Address) setAddressKey { return setAddressKey{k, at} })
 	labelled := query.Define(g, "labelledListener", layer.Equal, q.labelled)
-	q.Labelled = query.Each(g, "labelledListeners", func(r *query.Reader, k LabelledKey) omap.Map[service.Address, omap.Unit] {
+	q.Labelled = query.Each(g, "labelledListeners", func(r *query.Reader, k LabelledKey) omap.Map[exposure.Address, omap.Unit] {
 		return transport.Candidates(k.NotIntercepted, sc.LabelledIndex).Keys(r, k.LabelledClients)
-	}, labelled, func(k LabelledKey, at service.Address) AddressKey { return AddressKey{k, at} })
+	}, labelled, func(k LabelledKey, at exposure.Address) AddressKey { return AddressKey{k, at} })
 	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
 	q.HTTPProxies = query.Define(g, "httpProxies", Map.Equal, q.proxies)
 	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
@@ -177,7 +178,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 
 // name returns the name and IP of the listener at an address. Without traffic redirection an empty IP is the loopback
 // address.
-func (v Variant) name(at service.Address) (name, ip string) {
+func (v Variant) name(at exposure.Address) (name, ip string) {
 	ip = at.IP
 	switch {
 	case ip == "" && v.NotIntercepted:
@@ -193,7 +194,7 @@ func (v Variant) name(at service.Address) (name, ip string) {
 // listenerInput is everything that a listener depends on.
 type listenerInput struct {
 	Variant
-	at       service.Address
+	at       exposure.Address
 	plan     *transport.Plan
 	outbound settings.Outbound
 	http     settings.HTTPSettings
@@ -212,7 +213,7 @@ type listenerInput struct {
 // AddressKey names a listener: its address, and the clients it is for. Without a set it is in the base view.
 type AddressKey struct {
 	LabelledKey
-	At service.Address
+	At exposure.Address
 }
 
 // message is the listener before it is encoded; nil if there is none. differs is false for clients who share the listener

@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -42,7 +43,7 @@ type clusterHostKey struct {
 func (q *Queries) defineByCluster(g *query.Graph, s *service.Queries) {
 	elem := query.Define(g, "clusterVirtualHost", layer.Equal, q.virtualHostInCluster)
 	q.clusterHosts = query.Each(g, "clusterVirtualHosts", func(r *query.Reader, k clusterPortKey) scope.Hosts {
-		return s.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(k.port))
+		return s.Index.HTTPPorts.Group(r, service.All{}, exposure.PortNumber(k.port))
 	}, elem, func(k clusterPortKey, name omap.Name) clusterHostKey { return clusterHostKey{k, string(name)} })
 	routes := query.Define(g, "clusterRouteConfiguration", layer.Equal, func(r *query.Reader, k clusterPortKey) ([]*resource.Resource, bool) {
 		own := q.clusterHosts.Get(r, k)
@@ -51,9 +52,9 @@ func (q *Queries) defineByCluster(g *query.Graph, s *service.Queries) {
 		}
 		return q.configuration(r, k.port, q.hosts.Get(r, basePortKey{k.port, k.families}), overlayChanges(own), settings.Outbound{Mode: q.tables.OutboundMode(r)}), true
 	})
-	q.ByCluster = query.Each(g, "clusterRouteConfigurations", func(r *query.Reader, _ Reach) omap.Map[service.PortNumber, omap.Unit] {
+	q.ByCluster = query.Each(g, "clusterRouteConfigurations", func(r *query.Reader, _ Reach) omap.Map[exposure.PortNumber, omap.Unit] {
 		return s.Index.HTTPPorts.Keys(r, service.All{})
-	}, routes, func(k Reach, port service.PortNumber) clusterPortKey { return clusterPortKey{uint32(port), k} })
+	}, routes, func(k Reach, port exposure.PortNumber) clusterPortKey { return clusterPortKey{uint32(port), k} })
 }
 
 // virtualHostInCluster is the virtual host of a host in the layer of a cluster.

@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -45,7 +46,7 @@ func (q *Queries) withDomains(r *query.Reader, at virtualHostKey, in domainTable
 
 // domainsOf are the domains of a host in a table; f is the footprint of the host. There are none if its requests are not
 // recognised by their Host header there.
-func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f service.Footprint, in domainTable) []string {
+func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f exposure.Footprint, in domainTable) []string {
 	var names, addresses []string
 	if in.set.Overlay() && !slices.Contains(f.HTTPPorts, at.Port) { // it differs from the base view in that, or only its base is asked for
 		return nil
@@ -55,7 +56,7 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f service.Footpr
 		if ok && !slices.Contains(s.AddressesFor(at.Families, in.set.Cluster), ip) {
 			continue
 		}
-		if q.addressOwner(r, in, service.Domain{Name: ip, Port: at.Port}, at.Families) == at.Host {
+		if q.addressOwner(r, in, exposure.Domain{Name: ip, Port: at.Port}, at.Families) == at.Host {
 			addresses = append(addresses, envoy.AddressDomain(ip))
 		}
 	}
@@ -67,13 +68,13 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f service.Footpr
 	}
 	contested := q.shortNameDeclared(r, at.Host)
 	for _, short := range mesh.ShortNames(at.Host, q.tables.Domain()) {
-		if !contested || q.owner(r, in, service.Domain{Name: short, Port: at.Port}) == "" {
+		if !contested || q.owner(r, in, exposure.Domain{Name: short, Port: at.Port}) == "" {
 			names = append(names, short)
 		}
 	}
 	if q.scope.AllowsBareName(scope.HostInSet{Host: at.Host, Set: in.set}) {
 		bare, _, _ := strings.Cut(at.Host, ".")
-		if q.tables.ByHost.Group(r, bare).Len() == 0 || q.owner(r, in, service.Domain{Name: bare, Port: at.Port}) == "" {
+		if q.tables.ByHost.Group(r, bare).Len() == 0 || q.owner(r, in, exposure.Domain{Name: bare, Port: at.Port}) == "" {
 			names = append(names, bare)
 		}
 	}
@@ -126,14 +127,14 @@ func (q *Queries) shortNameDeclared(r *query.Reader, host string) bool {
 }
 
 // owner is the host of a table that gets an address or short name. It is empty if there is none.
-func (q *Queries) owner(r *query.Reader, in domainTable, at service.Domain) string {
+func (q *Queries) owner(r *query.Reader, in domainTable, at exposure.Domain) string {
 	return q.firstOwner(r, in, at, oldest)
 }
 
 // addressOwner is the host of a table that gets an address. A service that has the address in another cluster only does not ask for it,
 // and one whose addresses are all of another cluster comes last.
-func (q *Queries) addressOwner(r *query.Reader, in domainTable, at service.Domain, f mesh.Families) string {
-	return q.firstOwner(r, in, at, func(candidates omap.Map[service.Candidate, omap.Unit]) string {
+func (q *Queries) addressOwner(r *query.Reader, in domainTable, at exposure.Domain, f mesh.Families) string {
+	return q.firstOwner(r, in, at, func(candidates omap.Map[exposure.Candidate, omap.Unit]) string {
 		if candidates.Len() < 2 {
 			return oldest(candidates)
 		}
@@ -163,7 +164,7 @@ func (q *Queries) addressOwner(r *query.Reader, in domainTable, at service.Domai
 const maxOwners = 40
 
 // firstOwner is the host of a table that gets an address or short name, if first chooses among several candidates.
-func (q *Queries) firstOwner(r *query.Reader, in domainTable, at service.Domain, first func(omap.Map[service.Candidate, omap.Unit]) string) string {
+func (q *Queries) firstOwner(r *query.Reader, in domainTable, at exposure.Domain, first func(omap.Map[exposure.Candidate, omap.Unit]) string) string {
 	switch {
 	case !in.set.Overlay() && in.httpProxy:
 		return first(q.proxyHosts.domains.Group(r, in.setProxyKey, at))
@@ -179,9 +180,9 @@ func (q *Queries) firstOwner(r *query.Reader, in domainTable, at service.Domain,
 }
 
 // oldest is the first of the candidates; empty if there is none. Hosts that only have it in the base view come last.
-func oldest(candidates omap.Map[service.Candidate, omap.Unit]) string {
+func oldest(candidates omap.Map[exposure.Candidate, omap.Unit]) string {
 	for c := range candidates.All() {
-		if c.Created != service.OnlyInBase {
+		if c.Created != exposure.OnlyInBase {
 			return c.Host
 		}
 	}

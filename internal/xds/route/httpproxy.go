@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -49,7 +50,7 @@ type httpProxyHosts struct {
 	scoped   query.Collection[setProxyKey, *resource.Piece]
 	labelled query.Collection[labelledProxyKey, *resource.Piece]
 	// domains groups the hosts of an HTTP proxy by the domains that they ask for.
-	domains query.Groups[setProxyKey, service.Domain, service.Candidate]
+	domains query.Groups[setProxyKey, exposure.Domain, exposure.Candidate]
 }
 
 // defineHTTPProxies defines the route configurations of HTTP proxies.
@@ -68,12 +69,12 @@ func (q *Queries) defineHTTPProxies(g *query.Graph, s *service.Queries, sc *scop
 	})
 	named := func(r *query.Reader, k setProxyKey) scope.Hosts { return sc.HostsWithShortNames(r, k.set) }
 	key := func(k setProxyKey, name omap.Name) setProxyHostKey { return setProxyHostKey{k, string(name)} }
-	footprint := query.Define(g, "proxiedFootprint", service.EqualFootprints, func(r *query.Reader, k setProxyHostKey) ([]service.Footprint, bool) {
+	footprint := query.Define(g, "proxiedFootprint", exposure.Equal, func(r *query.Reader, k setProxyHostKey) ([]exposure.Footprint, bool) {
 		f, ok := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.set}, k.number)
-		return []service.Footprint{f}, ok
+		return []exposure.Footprint{f}, ok
 	})
 	footprints := query.Each(g, "proxiedFootprints", named, footprint, key)
-	q.proxyHosts.domains = service.DefineDomains(g, "proxied.domains", footprints)
+	q.proxyHosts.domains = exposure.DefineDomains(g, "proxied.domains", footprints)
 	scoped := query.Define(g, "scopedProxiedHost", layer.Equal, func(r *query.Reader, k setProxyHostKey) ([]*resource.Piece, bool) {
 		f, _ := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.set}, k.number)
 		list := q.proxyVirtualHosts(r, f, func(port uint32) (virtualHostKey, bool) { return q.proxyHostOf(r, k, port) })
@@ -109,7 +110,7 @@ func (q *Queries) defineHTTPProxies(g *query.Graph, s *service.Queries, sc *scop
 
 // proxyVirtualHosts are the virtual hosts for the HTTP ports of a host. on returns the key for a port, or false if there
 // is none.
-func (q *Queries) proxyVirtualHosts(r *query.Reader, f service.Footprint, on func(port uint32) (at virtualHostKey, ok bool)) []*resource.Piece {
+func (q *Queries) proxyVirtualHosts(r *query.Reader, f exposure.Footprint, on func(port uint32) (at virtualHostKey, ok bool)) []*resource.Piece {
 	var out []*resource.Piece
 	for _, port := range f.HTTPPorts {
 		if at, ok := on(port); ok {

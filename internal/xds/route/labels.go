@@ -5,7 +5,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
-	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -28,14 +28,14 @@ type labelledHostKey struct {
 func (q *Queries) defineLabelled(g *query.Graph) {
 	elem := query.Define(g, "labelledVirtualHost", layer.Equal, q.virtualHostFor)
 	q.labelled = query.Each(g, "labelledVirtualHosts", func(r *query.Reader, k labelledPortKey) scope.Hosts {
-		return q.scope.LabelledIndex.HTTPPorts.Group(r, k.LabelledClients, service.PortNumber(k.port))
+		return q.scope.LabelledIndex.HTTPPorts.Group(r, k.LabelledClients, exposure.PortNumber(k.port))
 	}, elem, func(k labelledPortKey, name omap.Name) labelledHostKey {
 		return labelledHostKey{k, string(name)}
 	})
 	routes := query.Define(g, "labelledRouteConfiguration", layer.Equal, q.routesFor)
-	q.Labelled = query.Each(g, "labelledRouteConfigurations", func(r *query.Reader, k scope.LabelledClients) omap.Map[service.PortNumber, omap.Unit] {
+	q.Labelled = query.Each(g, "labelledRouteConfigurations", func(r *query.Reader, k scope.LabelledClients) omap.Map[exposure.PortNumber, omap.Unit] {
 		return q.scope.LabelledIndex.HTTPPorts.Keys(r, k)
-	}, routes, func(k scope.LabelledClients, port service.PortNumber) labelledPortKey {
+	}, routes, func(k scope.LabelledClients, port exposure.PortNumber) labelledPortKey {
 		return labelledPortKey{k, uint32(port)}
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
@@ -110,25 +111,25 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.messages = query.Define(g, "virtualHostMessage", func(a, b *routev3.VirtualHost) bool { return proto.Equal(a, b) }, q.message)
 	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
 	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, k basePortKey) scope.Hosts {
-		return s.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(k.port))
+		return s.Index.HTTPPorts.Group(r, service.All{}, exposure.PortNumber(k.port))
 	}, q.host, func(k basePortKey, name omap.Name) virtualHostKey {
 		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: k.port, Families: k.families}
 	})
 	q.defineByCluster(g, s)
 	elem := query.Define(g, "scopedVirtualHost", layer.Equal, q.virtualHostIn)
 	q.scoped = query.Each(g, "scopedVirtualHosts", func(r *query.Reader, k setPortKey) scope.Hosts {
-		return sc.Index.HTTPPorts.Group(r, k.set, service.PortNumber(k.port))
+		return sc.Index.HTTPPorts.Group(r, k.set, exposure.PortNumber(k.port))
 	}, elem, func(k setPortKey, name omap.Name) setHostKey {
 		return setHostKey{scope.HostInSet{Host: string(name), Set: k.set}, k.port}
 	})
 	base := query.Define(g, "routeConfiguration", layer.Equal, q.base)
-	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ mesh.Families) omap.Map[service.PortNumber, omap.Unit] {
+	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ mesh.Families) omap.Map[exposure.PortNumber, omap.Unit] {
 		return s.Index.HTTPPorts.Keys(r, service.All{})
-	}, base, func(f mesh.Families, port service.PortNumber) basePortKey { return basePortKey{uint32(port), f} })
+	}, base, func(f mesh.Families, port exposure.PortNumber) basePortKey { return basePortKey{uint32(port), f} })
 	scoped := query.Define(g, "scopedRouteConfiguration", layer.Equal, q.routesIn)
-	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[service.PortNumber, omap.Unit] {
+	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[exposure.PortNumber, omap.Unit] {
 		return sc.Index.HTTPPorts.Keys(r, k)
-	}, scoped, func(k scope.Set, port service.PortNumber) setPortKey { return setPortKey{k, uint32(port)} })
+	}, scoped, func(k scope.Set, port exposure.PortNumber) setPortKey { return setPortKey{k, uint32(port)} })
 	q.defineLabelled(g)
 	q.defineSniffed(g, s, sc)
 	q.defineHTTPProxies(g, s, sc)
@@ -171,7 +172,7 @@ func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource,
 	if !k.set.Overlay() {
 		return q.configuration(r, k.port, pieces, nil, mode), true
 	}
-	if pieces.Len() == 0 && q.services.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(k.port)).Len() > 0 {
+	if pieces.Len() == 0 && q.services.Index.HTTPPorts.Group(r, service.All{}, exposure.PortNumber(k.port)).Len() > 0 {
 		return nil, false // the route configuration of the base view applies
 	}
 	return q.configuration(r, k.port, q.basePieces(r, k.port, k.set), overlayChanges(pieces), mode), true

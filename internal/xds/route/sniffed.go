@@ -5,6 +5,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -13,22 +14,22 @@ import (
 // setDedicatedKey names the route configuration of a dedicated port in a set.
 type setDedicatedKey struct {
 	set scope.Set
-	at  service.HostPort
+	at  exposure.HostPort
 }
 
 // labelledDedicatedKey names the route configuration of a dedicated port for clients with labels.
 type labelledDedicatedKey struct {
 	scope.LabelledClients
-	at service.HostPort
+	at exposure.HostPort
 }
 
 // defineSniffed defines the route configurations of dedicated ports: ports with protocol detection at addresses of a
 // host's own. All requests there are for that host, whatever their Host header says.
 func (q *Queries) defineSniffed(g *query.Graph, s *service.Queries, sc *scope.Queries) {
 	at := query.Define(g, "sniffedRoutes", layer.Equal, q.sniffed)
-	q.Sniffed = query.Each(g, "sniffedRoutes.all", func(r *query.Reader, k service.All) omap.Map[service.HostPort, omap.Unit] {
+	q.Sniffed = query.Each(g, "sniffedRoutes.all", func(r *query.Reader, k service.All) omap.Map[exposure.HostPort, omap.Unit] {
 		return s.Index.DedicatedPorts.Keys(r, k)
-	}, at, func(_ service.All, k service.HostPort) virtualHostKey {
+	}, at, func(_ service.All, k exposure.HostPort) virtualHostKey {
 		return virtualHostKey{HostView: service.HostView{Host: k.Host}, Port: k.Port}
 	})
 	scoped := query.Define(g, "scopedSniffedRoutes", layer.Equal, func(r *query.Reader, k setDedicatedKey) ([]*resource.Resource, bool) {
@@ -40,9 +41,9 @@ func (q *Queries) defineSniffed(g *query.Graph, s *service.Queries, sc *scope.Qu
 		}
 		return list, len(list) > 0
 	})
-	q.ScopedSniffed = query.Each(g, "scopedSniffedRoutes.all", func(r *query.Reader, k scope.Set) omap.Map[service.HostPort, omap.Unit] {
+	q.ScopedSniffed = query.Each(g, "scopedSniffedRoutes.all", func(r *query.Reader, k scope.Set) omap.Map[exposure.HostPort, omap.Unit] {
 		return sc.Index.DedicatedPorts.Keys(r, k)
-	}, scoped, func(k scope.Set, p service.HostPort) setDedicatedKey { return setDedicatedKey{k, p} })
+	}, scoped, func(k scope.Set, p exposure.HostPort) setDedicatedKey { return setDedicatedKey{k, p} })
 	labelled := query.Define(g, "labelledSniffedRoutes", layer.Equal, func(r *query.Reader, k labelledDedicatedKey) ([]*resource.Resource, bool) {
 		view := sc.View(r, scope.HostInSet{Host: k.at.Host, Set: k.Set})
 		own, ok := q.forClients(r, virtualHostKey{HostView: view, Port: k.at.Port}, k.LabelledClients)
@@ -51,9 +52,9 @@ func (q *Queries) defineSniffed(g *query.Graph, s *service.Queries, sc *scope.Qu
 		}
 		return at.Get(r, own)
 	})
-	q.LabelledSniffed = query.Each(g, "labelledSniffedRoutes.all", func(r *query.Reader, k scope.LabelledClients) omap.Map[service.HostPort, omap.Unit] {
+	q.LabelledSniffed = query.Each(g, "labelledSniffedRoutes.all", func(r *query.Reader, k scope.LabelledClients) omap.Map[exposure.HostPort, omap.Unit] {
 		return sc.LabelledIndex.DedicatedPorts.Keys(r, k)
-	}, labelled, func(k scope.LabelledClients, p service.HostPort) labelledDedicatedKey {
+	}, labelled, func(k scope.LabelledClients, p exposure.HostPort) labelledDedicatedKey {
 		return labelledDedicatedKey{k, p}
 	})
 }

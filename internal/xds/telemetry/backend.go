@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -25,7 +25,7 @@ func (b builder) target(service string, port uint32) (target, bool) {
 
 // grpc returns the gRPC service of a provider; false if the proxies cannot reach it.
 func (b builder) grpc(p *meshconfig.MeshConfig_ExtensionProvider) (*corev3.GrpcService, bool) {
-	to, ok := b.target(state.TelemetryService(p))
+	to, ok := b.target(provider.TelemetryService(p))
 	return grpcCluster(to.cluster, to.host), ok
 }
 

@@ -15,7 +15,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	view "github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -115,7 +115,7 @@ func (b builder) logs() (list []logger) {
 		return b.meshLogs()
 	}
 	for _, log := range logs {
-		p, _ := b.q.tables.Telemetry.ProviderFor(b.r, log.Provider, state.ForLogs)
+		p, _ := b.q.tables.Telemetry.ProviderFor(b.r, log.Provider, provider.ForLogs)
 		l, ok := b.logger(p)
 		if !ok {
 			continue

@@ -17,7 +17,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/provider"
 	view "github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -48,7 +48,7 @@ func (b builder) tracing(v view.Traces) *hcmv3.HttpConnectionManager_Tracing {
 	t := &hcmv3.HttpConnectionManager_Tracing{NoContextPropagation: v.Isolated, CustomTags: b.tags(v)}
 	maxPath := v.MaxPath
 	if v.Provider != "" {
-		p, _ := b.q.tables.Telemetry.ProviderFor(b.r, v.Provider, state.ForTraces)
+		p, _ := b.q.tables.Telemetry.ProviderFor(b.r, v.Provider, provider.ForTraces)
 		by, ok := b.tracer(p)
 		if !ok {
 			return nil
@@ -73,7 +73,7 @@ func percent(n float64) *typev3.Percent { return &typev3.Percent{Value: n} }
 
 // tracer returns the tracer of a provider; false if it cannot be used.
 func (b builder) tracer(p *meshconfig.MeshConfig_ExtensionProvider) (tracer, bool) {
-	to, ok := b.target(state.TelemetryService(p))
+	to, ok := b.target(provider.TelemetryService(p))
 	if !ok {
 		return tracer{}, false
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/explain/access"
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/observation"
 	"github.com/pilotmesh/pilot/test/exam/pki"
@@ -116,7 +116,7 @@ func loaded(t *testing.T, c *casefile.Case, keys *pki.Material) (*meshtest.World
 	w.Configure(string(text))
 	w.Load(strings.NewReplacer("${JWKS}", keys.JWKS(), "${JWKS_URI}", keySetURL).Replace(c.Config))
 	w.Commit(func(tx *store.Txn) {
-		w.Tables.Security.KeySets.Set(tx, state.KeySource{URL: keySetURL}, state.KeySet{Keys: keys.JWKS()})
+		w.Tables.Security.KeySets.Set(tx, policies.KeySource{URL: keySetURL}, policies.KeySet{Keys: keys.JWKS()})
 	})
 	metadata := map[string]any{"LABELS": c.Proxy.Labels, "INSTANCE_IPS": workloadIP, "INTERCEPTION_MODE": "REDIRECT"}
 	for name, value := range c.Proxy.Metadata {

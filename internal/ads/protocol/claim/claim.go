@@ -1,4 +1,5 @@
-// Package claim reads which virtual hosts a reconnecting client says it has as resources of their own. It starts no goroutines.
+// Package claim compares the versions that a reconnecting client says it has with the state that it should have. In the split form of route configurations
+// the virtual hosts have versions of their own. A comparison depends only on the Client and the state, so streams share it. The package starts no goroutines.
 package claim
 
 import (
@@ -26,29 +27,29 @@ func Unknown(r *resource.Resource) bool {
 	return false
 }
 
-// Claim is a virtual host that a reconnecting client has. Name is its name as a resource of its own.
-type Claim struct {
-	Name string
+// claim is a virtual host that a reconnecting client has. name is its name as a resource of its own.
+type claim struct {
+	name string
 	// piece is its name in the route configuration.
 	piece   string
 	version []byte
 }
 
-// All are the virtual hosts that a reconnecting client has, by route configuration.
-func All(q *request.Request) map[string][]Claim {
-	all := map[string][]Claim{}
+// all are the virtual hosts that a reconnecting client has, by route configuration.
+func all(q *request.Request) map[string][]claim {
+	hosts := map[string][]claim{}
 	if q == nil {
-		return all
+		return hosts
 	}
 	for name, version := range q.Initial() {
 		route, piece := resource.SplitHostName(string(name))
-		all[route] = append(all[route], Claim{string(name), piece, version})
+		hosts[route] = append(hosts[route], claim{string(name), piece, version})
 	}
-	return all
+	return hosts
 }
 
-// Had is what a client has of a route configuration. It is target itself if the client has all of it, and nothing else.
-func Had(target *resource.Resource, version []byte, has []Claim) *resource.Resource {
+// had is what a client has of a route configuration. It is target itself if the client has all of it, and nothing else.
+func had(target *resource.Resource, version []byte, has []claim) *resource.Resource {
 	equal := 0
 	var puts []omap.Change[omap.Name, *resource.Piece]
 	for _, h := range has {
@@ -60,12 +61,12 @@ func Had(target *resource.Resource, version []byte, has []Claim) *resource.Resou
 		}
 		puts = append(puts, omap.Put(omap.Name(h.piece), p))
 	}
-	had := target
+	r := target
 	if equal != len(has) || equal != target.Pieces().Len() {
-		had = target.WithPieces(omap.With(omap.Map[omap.Name, *resource.Piece]{}, puts...))
+		r = target.WithPieces(omap.With(omap.Map[omap.Name, *resource.Piece]{}, puts...))
 	}
 	if !target.IsHeadVersion(version) {
-		had = had.WithoutHeader()
+		r = r.WithoutHeader()
 	}
-	return had
+	return r
 }

@@ -38,12 +38,12 @@ func TestHad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		had := Had(target, []byte(c.head), All(q)["80"])
-		if (had == target) != c.all {
-			t.Errorf("%v: has all is %v", c.claims, had == target)
+		got := had(target, []byte(c.head), all(q)["80"])
+		if (got == target) != c.all {
+			t.Errorf("%v: has all is %v", c.claims, got == target)
 		}
 		for _, name := range c.unknown {
-			if p, ok := had.Pieces().Get(omap.Name(name)); !ok || p.HasContent() {
+			if p, ok := got.Pieces().Get(omap.Name(name)); !ok || p.HasContent() {
 				t.Errorf("%v: %s counts as known", c.claims, name)
 			}
 		}

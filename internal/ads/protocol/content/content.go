@@ -18,6 +18,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
+// Known reports whether the content of the resource is known, and not only its name.
+func Known(r *resource.Resource) bool { return r.Size() > 0 }
+
 // Term is the hash of one resource.
 func Term(r *resource.Resource) omap.Hash {
 	h := r.ContentHash()

@@ -4,6 +4,7 @@ package hold
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/ads/protocol/content"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -16,9 +17,6 @@ type (
 	Names     = omap.Map[omap.Name, omap.Unit]
 	resources = omap.Map[omap.Name, *resource.Resource]
 )
-
-// HasContent reports whether the content of the resource is known, and not only its name.
-func HasContent(r *resource.Resource) bool { return r.Size() > 0 }
 
 // Pending is what listeners and routes may be sent while some clusters are not acknowledged: the newest state, except for
 // resources that refer to such a cluster. Those stay as the client was sent them last until the cluster is acknowledged or
@@ -90,7 +88,7 @@ func New(k Key, forced Names) *Pending {
 	for name := range forced.All() {
 		if r, ok := k.View.Get(resource.Route, string(name)); ok {
 			ch := resource.Change{Name: string(name), New: r}
-			if old, ok := from[1].Get(resource.Route, ch.Name); ok && !HasContent(old) {
+			if old, ok := from[1].Get(resource.Route, ch.Name); ok && !content.Known(old) {
 				ch.Old = old // The client had it when it reconnected. A removal would not take it away from an Envoy.
 			}
 			b.route(ch)
@@ -166,7 +164,7 @@ func (b *builder) route(ch resource.Change) {
 	switch {
 	case !slices.ContainsFunc(diff, waits):
 		return
-	case ch.Old == nil || !HasContent(ch.Old):
+	case ch.Old == nil || !content.Known(ch.Old):
 		b.heldRoutes[ch.Name] = true
 		b.keep(resource.Route, ch.Name, ch.Old)
 		return

@@ -1,4 +1,4 @@
-package state
+package policies
 
 import (
 	"maps"
@@ -8,10 +8,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
-// PeerPolicy is a PeerAuthentication: which connections workloads take.
-type PeerPolicy struct {
+// Peer is a PeerAuthentication: which connections workloads take.
+type Peer struct {
 	Created int64
 	// Selector selects workloads of its namespace. If it is empty, the policy is for all of them, or in the root namespace for the whole mesh.
 	Selector map[string]string
@@ -20,46 +21,47 @@ type PeerPolicy struct {
 
 // Peers are the tables of PeerAuthentications.
 type Peers struct {
-	Policies store.Table[api.Key, *PeerPolicy]
+	Policies store.Table[api.Key, *Peer]
 	// For lists the policies of a namespace without a selector. ByLabel lists the others by the first label of their selector. Both
 	// list the oldest first.
-	For     store.Index[string, AgeKey]
-	ByLabel store.Index[LabelIn, AgeKey]
+	For     store.Index[string, selected.AgeKey]
+	ByLabel store.Index[selected.LabelIn, selected.AgeKey]
 	// Opening lists the policies with a selector of a namespace that switch mutual TLS off, for all ports or for some.
-	Opening store.Index[string, AgeKey]
+	Opening store.Index[string, selected.AgeKey]
 }
 
-func (t *Tables) definePeers(db *store.DB) {
-	p := &t.Peers
-	p.Policies = store.NewTable[api.Key, *PeerPolicy](db, "peerPolicies", (*PeerPolicy).equal)
-	p.For = store.NewIndex(p.Policies, "peerPoliciesFor", func(k api.Key, p *PeerPolicy, add func(string, AgeKey)) {
+// Define defines the tables in a store.
+func (p *Peers) Define(db *store.DB) {
+	p.Policies = store.NewTable[api.Key, *Peer](db, "peerPolicies", (*Peer).equal)
+	p.For = store.NewIndex(p.Policies, "peerPoliciesFor", func(k api.Key, p *Peer, add func(string, selected.AgeKey)) {
 		if len(p.Selector) == 0 {
-			add(k.Namespace, AgeKey{p.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: p.Created, Key: k})
 		}
 	})
-	p.ByLabel = store.NewIndex(p.Policies, "peerPoliciesByLabel", func(k api.Key, p *PeerPolicy, add func(LabelIn, AgeKey)) {
+	p.ByLabel = store.NewIndex(p.Policies, "peerPoliciesByLabel", func(k api.Key, p *Peer, add func(selected.LabelIn, selected.AgeKey)) {
 		if labels := mesh.SortedLabels(p.Selector); len(labels) > 0 {
-			add(LabelIn{k.Namespace, labels[0]}, AgeKey{p.Created, k})
+			add(selected.LabelIn{Namespace: k.Namespace, Label: labels[0]}, selected.AgeKey{Created: p.Created, Key: k})
 		}
 	})
-	p.Opening = store.NewIndex(p.Policies, "openingPeerPolicies", func(k api.Key, p *PeerPolicy, add func(string, AgeKey)) {
+	p.Opening = store.NewIndex(p.Policies, "openingPeerPolicies", func(k api.Key, p *Peer, add func(string, selected.AgeKey)) {
 		if len(p.Selector) > 0 && p.MTLS.Has(mesh.MTLSDisabled) {
-			add(k.Namespace, AgeKey{p.Created, k})
+			add(k.Namespace, selected.AgeKey{Created: p.Created, Key: k})
 		}
 	})
 }
 
-func (p *PeerPolicy) equal(o *PeerPolicy) bool {
+func (p *Peer) equal(o *Peer) bool {
 	return p.Created == o.Created && p.MTLS == o.MTLS && maps.Equal(p.Selector, o.Selector)
 }
 
-func (t *Tables) splitPeerAuthentication(tx *store.Txn, o *api.Object, spec *security.PeerAuthentication) {
+// Split writes the row of a PeerAuthentication.
+func (p *Peers) Split(tx *store.Txn, o *api.Object, spec *security.PeerAuthentication) {
 	ports := map[uint32]mesh.MTLSMode{}
 	for port, m := range spec.PortLevelMtls {
 		ports[port] = mtlsMode(m)
 	}
-	t.Peers.Policies.Set(tx, o.Key, &PeerPolicy{
-		Created: age(o), Selector: spec.Selector.GetMatchLabels(), MTLS: mesh.MTLSOf(mtlsMode(spec.Mtls), ports),
+	p.Policies.Set(tx, o.Key, &Peer{
+		Created: o.Created.UnixMicro(), Selector: spec.Selector.GetMatchLabels(), MTLS: mesh.MTLSOf(mtlsMode(spec.Mtls), ports),
 	})
 }
 

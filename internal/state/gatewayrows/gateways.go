@@ -1,4 +1,6 @@
-package state
+// Package gatewayrows defines the tables of gateways, and splits Gateways, Ingresses and IngressClasses into rows: servers, routes, and the VirtualServices
+// that are bound to them. Rows do not change once written. The package starts no goroutines. Only the owner of the store may call the methods that write.
+package gatewayrows
 
 import (
 	"bytes"
@@ -19,45 +21,48 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/claim"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
-// Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
+// Tables are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
 // object counts is decided by queries (view/gateway), because it depends on settings and on other objects.
-type Gateways struct {
+type Tables struct {
 	// Servers are the servers that gateways listen for, by object, and Declared the servers of Gateways one by one.
-	Servers  store.Table[api.Key, *GatewayServers]
+	Servers  store.Table[api.Key, *Servers]
 	Declared Declared
 	// Selectors are the labels of the gateways that serve a Gateway. Selecting lists the Gateways by the first label of their selector, and
 	// Gateways without a selector under no label.
 	Selectors store.Table[api.Key, mesh.Labels]
-	Selecting store.Index[mesh.Label, SelectingPolicy]
+	Selecting store.Index[mesh.Label, selected.Policy]
 	// Selected lists the Gateways with a selector, of all namespaces or of one.
-	Selected store.Index[proxy.GatewaySelector, SelectedGateway]
+	Selected store.Index[proxy.GatewaySelector, Selected]
 	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
 	// see them, BoundHosts by these and by host, BoundFor by the labels of gateways in their rules, and BoundDelegates by their delegates.
-	Bindings       store.Table[api.Key, *GatewayBinding]
-	BoundTo        store.Index[GatewayLayer, api.Key]
-	BoundHosts     store.Index[GatewayHost, api.Key]
+	Bindings       store.Table[api.Key, *Binding]
+	BoundTo        store.Index[Layer, api.Key]
+	BoundHosts     store.Index[Host, api.Key]
 	BoundFor       store.Index[mesh.Label, api.Key]
 	BoundDelegates store.Index[api.Key, api.Key]
 	// SecureGateways lists the Gateways with a server with TLS for a host, the oldest first.
-	SecureGateways store.Index[string, AgeKey]
+	SecureGateways store.Index[string, selected.AgeKey]
 	// CredentialUsers lists the Gateways with a server that names a credential.
 	CredentialUsers store.Index[string, api.Key]
 	// Routes are the routes for requests that gateways receive.
-	Routes store.Table[api.Key, *GatewayRoutes]
+	Routes store.Table[api.Key, *Routes]
 	// Classes are the IngressClasses, and DefaultClasses lists, under the empty key, the default ones.
-	Classes        store.Table[api.Key, IngressClass]
-	DefaultClasses store.Index[struct{}, AgeKey]
+	Classes        store.Table[api.Key, Class]
+	DefaultClasses store.Index[struct{}, selected.AgeKey]
 	// Admissions lists, under the empty key, the properties by which Ingresses count; Admitted the Ingresses with them, the oldest first, and Secured the ones with a certificate.
 	Admissions        store.Index[struct{}, Admission]
-	Admitted, Secured store.Index[Admission, AgeKey]
+	Admitted, Secured store.Index[Admission, selected.AgeKey]
 	// Routed lists, under the empty key, the objects with routes.
 	Routed store.Index[struct{}, api.Key]
 	// ServersFor and RoutesFor list the Ingresses that have a server with TLS or a route for a host, the oldest first.
-	ServersFor, RoutesFor store.Index[string, AgeKey]
+	ServersFor, RoutesFor store.Index[string, selected.AgeKey]
 	// Hosts lists, under the empty key, the hosts for which there are routes.
 	Hosts store.Index[struct{}, omap.Name]
+
+	domain string
 }
 
 // Admission has the properties that decide whether an object counts. It is zero for an object of a kind that always counts.
@@ -83,8 +88,8 @@ func (a Admission) AppendTo(b []byte) []byte {
 	return fmt.Appendf(b, "%t %t %t %q %q", a.ByClass, a.Annotated, a.Written, a.Annotation, a.Class)
 }
 
-// IngressClass is an IngressClass.
-type IngressClass struct {
+// Class is an IngressClass.
+type Class struct {
 	Created    int64
 	Controller string
 	// Default is true if Ingresses without a class are of this one.
@@ -94,36 +99,36 @@ type IngressClass struct {
 // AnyLayer is the layer in which a Gateway has all its objects, whatever their namespaces. No namespace has this name.
 const AnyLayer = "*"
 
-// GatewayLayer is a Gateway, and the namespace of gateways to which objects are exported; "" for all.
-type GatewayLayer struct {
+// Layer is a Gateway, and the namespace of gateways to which objects are exported; "" for all.
+type Layer struct {
 	Gateway api.Key
 	Layer   string
 }
 
-// GatewayHost is a host, or a pattern, of a Gateway and the namespace of gateways to which objects are exported.
-type GatewayHost struct {
-	GatewayLayer
+// Host is a host, or a pattern, of a Gateway and the namespace of gateways to which objects are exported.
+type Host struct {
+	Layer
 	Host string
 }
 
-// SelectedGateway is a Gateway, and how many hosts it has that may get certificates on demand.
-type SelectedGateway struct {
+// Selected is a Gateway, and how many hosts it has that may get certificates on demand.
+type Selected struct {
 	Gateway api.Key
 	Hosts   int
 }
 
 // Compare orders by Gateway.
-func (c SelectedGateway) Compare(o SelectedGateway) int {
+func (c Selected) Compare(o Selected) int {
 	return cmp.Or(c.Gateway.Compare(o.Gateway), cmp.Compare(c.Hosts, o.Hosts))
 }
 
 // AppendTo appends an unambiguous form.
-func (c SelectedGateway) AppendTo(b []byte) []byte {
+func (c Selected) AppendTo(b []byte) []byte {
 	return strconv.AppendInt(append(c.Gateway.AppendTo(b), ' '), int64(c.Hosts), 10)
 }
 
-// GatewayBinding names the Gateways to which the routes of a VirtualService belong.
-type GatewayBinding struct {
+// Binding names the Gateways to which the routes of a VirtualService belong.
+type Binding struct {
 	Created int64
 	// Hosts are fully qualified names in lower case, each once.
 	Hosts    []string
@@ -135,15 +140,15 @@ type GatewayBinding struct {
 }
 
 // Public reports whether gateways of all namespaces see the object.
-func (b *GatewayBinding) Public() bool { return slices.Contains(b.Layers, "") }
+func (b *Binding) Public() bool { return slices.Contains(b.Layers, "") }
 
-func (b *GatewayBinding) equal(o *GatewayBinding) bool {
+func (b *Binding) equal(o *Binding) bool {
 	return b.Created == o.Created && slices.Equal(b.Hosts, o.Hosts) && slices.Equal(b.Gateways, o.Gateways) && slices.Equal(b.Layers, o.Layers) &&
 		slices.Equal(b.Labels, o.Labels) && slices.Equal(b.Delegates, o.Delegates)
 }
 
-// GatewayServers are the servers of one object.
-type GatewayServers struct {
+// Servers are the servers of one object.
+type Servers struct {
 	Created   int64
 	Admission Admission
 	Servers   []gateway.Server
@@ -153,63 +158,65 @@ type GatewayServers struct {
 	Ignored string
 }
 
-// GatewayRoutes are the routes of one object.
-type GatewayRoutes struct {
+// Routes are the routes of one object.
+type Routes struct {
 	Created   int64
 	Admission Admission
 	Routes    []gateway.Route
 }
 
-func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
+// SplitGateway writes the rows of a Gateway.
+func (g *Tables) SplitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
 	selector := mesh.LabelsOf(spec.Selector)
-	t.Gateways.Selectors.Set(tx, o.Key, selector)
+	g.Selectors.Set(tx, o.Key, selector)
 	servers := gateway.ServersOf(spec, o.Namespace)
-	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: servers, Selector: selector})
-	t.Gateways.Declared.set(tx, o.Key, servers, age(o), selector)
+	g.Servers.Set(tx, o.Key, &Servers{Created: o.Created.UnixMicro(), Servers: servers, Selector: selector})
+	g.Declared.set(tx, o.Key, servers, o.Created.UnixMicro(), selector)
 }
 
-// bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
-func (t *Tables) bindToGateways(tx *store.Txn, o *api.Object, spec *networking.VirtualService, c *claim.Claims) {
-	b := &GatewayBinding{Created: c.Created, Hosts: t.hosts(spec.Hosts, o.Namespace), Layers: c.Layers, Labels: c.Labels, Delegates: c.Delegates}
-	for _, g := range spec.Gateways {
-		namespace, name, ok := strings.Cut(gateway.NameOf(g, o.Namespace), "/")
+// Bind writes the row about the gateways that have the routes of a VirtualService. hosts are its fully qualified hosts, and c its claims.
+func (g *Tables) Bind(tx *store.Txn, o *api.Object, spec *networking.VirtualService, hosts []string, c *claim.Claims) {
+	b := &Binding{Created: c.Created, Hosts: hosts, Layers: c.Layers, Labels: c.Labels, Delegates: c.Delegates}
+	for _, listed := range spec.Gateways {
+		namespace, name, ok := strings.Cut(gateway.NameOf(listed, o.Namespace), "/")
 		k := api.Key{Kind: api.KindGateway, Namespace: namespace, Name: name}
 		if ok && !slices.Contains(b.Gateways, k) {
 			b.Gateways = append(b.Gateways, k)
 		}
 	}
 	if len(b.Gateways) == 0 || len(b.Hosts) == 0 || len(b.Layers) == 0 {
-		t.Gateways.Bindings.Delete(tx, o.Key)
+		g.Bindings.Delete(tx, o.Key)
 		return
 	}
-	t.Gateways.Bindings.Set(tx, o.Key, b)
+	g.Bindings.Set(tx, o.Key, b)
 }
 
-func (t *Tables) splitIngressClass(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
+// SplitIngressClass writes the row of an IngressClass.
+func (g *Tables) SplitIngressClass(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
 	isDefault, _ := strconv.ParseBool(o.Annotations[ingressapi.DefaultAnnotation])
-	t.Gateways.Classes.Set(tx, o.Key, IngressClass{age(o), ingressapi.ClassOf(m).Controller, isDefault})
+	g.Classes.Set(tx, o.Key, Class{o.Created.UnixMicro(), ingressapi.ClassOf(m).Controller, isDefault})
 }
 
-func (t *Tables) splitIngress(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
+// SplitIngress writes the rows of an Ingress. written is true if no API server has completed it.
+func (g *Tables) SplitIngress(tx *store.Txn, o *api.Object, m *dynamicpb.Message, written bool) {
 	s := ingressapi.SpecOf(m)
-	at, _ := t.Positions.Peek(o.Key) // the object itself has none
-	a := Admission{ByClass: true, Class: s.IngressClassName, Written: at.Generation == 0}
+	a := Admission{ByClass: true, Class: s.IngressClassName, Written: written}
 	a.Annotation, a.Annotated = o.Annotations[ingressapi.ClassAnnotation]
-	servers := &GatewayServers{Created: age(o), Admission: a, Servers: gateway.IngressServers(s, o.Namespace, o.Name)}
+	servers := &Servers{Created: o.Created.UnixMicro(), Admission: a, Servers: gateway.IngressServers(s, o.Namespace, o.Name)}
 	if s.DefaultBackend != nil && len(s.Rules) > 0 {
 		servers.Ignored = "spec.defaultBackend"
 	}
-	t.Gateways.Servers.Set(tx, o.Key, servers)
-	t.Gateways.Routes.Set(tx, o.Key, &GatewayRoutes{age(o), a, gateway.IngressRoutes(s, o.Namespace, t.options.Domain)})
+	g.Servers.Set(tx, o.Key, servers)
+	g.Routes.Set(tx, o.Key, &Routes{o.Created.UnixMicro(), a, gateway.IngressRoutes(s, o.Namespace, g.domain)})
 }
 
 // Secures reports whether an object has a certificate for a host or pattern.
-func (g *GatewayServers) Secures(host string) bool {
+func (g *Servers) Secures(host string) bool {
 	return slices.ContainsFunc(g.Servers, func(s gateway.Server) bool { return s.Credential() != "" && s.Serves(host) })
 }
 
 // Of returns the routes for a host, in the order of the object.
-func (g *GatewayRoutes) Of(host string) (list []gateway.Route) {
+func (g *Routes) Of(host string) (list []gateway.Route) {
 	for _, route := range g.Routes {
 		if route.Host == host {
 			list = append(list, route)
@@ -218,48 +225,49 @@ func (g *GatewayRoutes) Of(host string) (list []gateway.Route) {
 	return list
 }
 
-func (g *GatewayServers) equal(o *GatewayServers) bool {
+func (g *Servers) equal(o *Servers) bool {
 	return g.Created == o.Created && g.Admission == o.Admission && g.Selector == o.Selector && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateway.Server.Equal)
 }
 
-func (g *GatewayRoutes) equal(o *GatewayRoutes) bool {
+func (g *Routes) equal(o *Routes) bool {
 	return g.Created == o.Created && g.Admission == o.Admission && slices.Equal(g.Routes, o.Routes)
 }
 
-func (t *Tables) defineGateways(db *store.DB) {
-	g := &t.Gateways
-	g.Servers = store.NewTable[api.Key, *GatewayServers](db, "gatewayServers", (*GatewayServers).equal)
-	g.Routes = store.NewTable[api.Key, *GatewayRoutes](db, "gatewayRoutes", (*GatewayRoutes).equal)
-	g.Selectors = store.NewTable[api.Key, mesh.Labels](db, "gatewaySelectors", same[mesh.Labels])
-	g.Selecting = store.NewIndex(g.Selectors, "gatewaysSelecting", func(k api.Key, labels mesh.Labels, add func(mesh.Label, SelectingPolicy)) {
+// Define defines the tables in a store. domain is the suffix of cluster host names.
+func (g *Tables) Define(db *store.DB, domain string) {
+	g.domain = domain
+	g.Servers = store.NewTable[api.Key, *Servers](db, "gatewayServers", (*Servers).equal)
+	g.Routes = store.NewTable[api.Key, *Routes](db, "gatewayRoutes", (*Routes).equal)
+	g.Selectors = store.NewTable[api.Key, mesh.Labels](db, "gatewaySelectors", func(a, b mesh.Labels) bool { return a == b })
+	g.Selecting = store.NewIndex(g.Selectors, "gatewaysSelecting", func(k api.Key, labels mesh.Labels, add func(mesh.Label, selected.Policy)) {
 		var first mesh.Label
 		for l := range labels.All() {
 			first = l
 			break
 		}
-		add(first, SelectingPolicy{Key: k, Labels: labels})
+		add(first, selected.Policy{Key: k, Labels: labels})
 	})
 	g.defineSelected()
 	g.defineDeclared(db)
-	t.defineBindings(db)
-	t.defineAdmission(db)
-	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
+	g.defineBindings(db)
+	g.defineAdmission(db)
+	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *Servers, add func(string, selected.AgeKey)) {
 		for _, server := range s.Servers {
 			if !s.Admission.ByClass || !server.Secure() {
 				continue // each Ingress has the others, for all hosts
 			}
 			for _, host := range server.Hosts {
-				add(host.Name, AgeKey{s.Created, k})
+				add(host.Name, selected.AgeKey{Created: s.Created, Key: k})
 			}
 		}
 	})
-	g.RoutesFor = store.NewIndex(g.Routes, "gatewayRoutesFor", func(k api.Key, s *GatewayRoutes, add func(string, AgeKey)) {
+	g.RoutesFor = store.NewIndex(g.Routes, "gatewayRoutesFor", func(k api.Key, s *Routes, add func(string, selected.AgeKey)) {
 		for _, route := range s.Routes {
-			add(route.Host, AgeKey{s.Created, k})
+			add(route.Host, selected.AgeKey{Created: s.Created, Key: k})
 		}
 	})
-	g.Routed = store.NewIndex(g.Routes, "gatewayRouted", func(k api.Key, _ *GatewayRoutes, add func(struct{}, api.Key)) { add(struct{}{}, k) })
-	g.Hosts = store.NewIndex(g.Routes, "gatewayHosts", func(_ api.Key, s *GatewayRoutes, add func(struct{}, omap.Name)) {
+	g.Routed = store.NewIndex(g.Routes, "gatewayRouted", func(k api.Key, _ *Routes, add func(struct{}, api.Key)) { add(struct{}{}, k) })
+	g.Hosts = store.NewIndex(g.Routes, "gatewayHosts", func(_ api.Key, s *Routes, add func(struct{}, omap.Name)) {
 		for _, route := range s.Routes {
 			add(struct{}{}, omap.Name(route.Host))
 		}
@@ -267,8 +275,8 @@ func (t *Tables) defineGateways(db *store.DB) {
 }
 
 // defineSelected defines which Gateways a selector has.
-func (g *Gateways) defineSelected() {
-	g.Selected = store.NewIndex(g.Servers, "gatewaysSelected", func(k api.Key, row *GatewayServers, add func(proxy.GatewaySelector, SelectedGateway)) {
+func (g *Tables) defineSelected() {
+	g.Selected = store.NewIndex(g.Servers, "gatewaysSelected", func(k api.Key, row *Servers, add func(proxy.GatewaySelector, Selected)) {
 		if row.Admission.ByClass {
 			return
 		}
@@ -276,63 +284,61 @@ func (g *Gateways) defineSelected() {
 		for _, server := range row.Servers {
 			n += server.OrdinaryHosts()
 		}
-		add(proxy.GatewaySelector{Labels: row.Selector}, SelectedGateway{k, n})
-		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, SelectedGateway{k, n})
+		add(proxy.GatewaySelector{Labels: row.Selector}, Selected{k, n})
+		add(proxy.GatewaySelector{Labels: row.Selector, Namespace: k.Namespace}, Selected{k, n})
 	})
 }
 
 // defineAdmission defines what decides which Ingresses count.
-func (t *Tables) defineAdmission(db *store.DB) {
-	g := &t.Gateways
-	g.Classes = store.NewTable[api.Key, IngressClass](db, "ingressClasses", same[IngressClass])
-	g.DefaultClasses = store.NewIndex(g.Classes, "defaultIngressClasses", func(k api.Key, c IngressClass, add func(struct{}, AgeKey)) {
+func (g *Tables) defineAdmission(db *store.DB) {
+	g.Classes = store.NewTable[api.Key, Class](db, "ingressClasses", func(a, b Class) bool { return a == b })
+	g.DefaultClasses = store.NewIndex(g.Classes, "defaultIngressClasses", func(k api.Key, c Class, add func(struct{}, selected.AgeKey)) {
 		if c.Default {
-			add(struct{}{}, AgeKey{c.Created, k})
+			add(struct{}{}, selected.AgeKey{Created: c.Created, Key: k})
 		}
 	})
-	list := func(name string, of func(*GatewayServers) bool) store.Index[Admission, AgeKey] {
-		return store.NewIndex(g.Servers, name, func(k api.Key, s *GatewayServers, add func(Admission, AgeKey)) {
+	list := func(name string, of func(*Servers) bool) store.Index[Admission, selected.AgeKey] {
+		return store.NewIndex(g.Servers, name, func(k api.Key, s *Servers, add func(Admission, selected.AgeKey)) {
 			if s.Admission.ByClass && of(s) {
-				add(s.Admission, AgeKey{s.Created, k})
+				add(s.Admission, selected.AgeKey{Created: s.Created, Key: k})
 			}
 		})
 	}
-	g.Admitted = list("ingressesAdmitted", func(*GatewayServers) bool { return true })
-	g.Secured = list("ingressesSecured", func(s *GatewayServers) bool {
+	g.Admitted = list("ingressesAdmitted", func(*Servers) bool { return true })
+	g.Secured = list("ingressesSecured", func(s *Servers) bool {
 		return slices.ContainsFunc(s.Servers, func(s gateway.Server) bool { return s.Credential() != "" })
 	})
-	g.Admissions = store.NewIndex(g.Servers, "ingressAdmissions", func(_ api.Key, s *GatewayServers, add func(struct{}, Admission)) {
+	g.Admissions = store.NewIndex(g.Servers, "ingressAdmissions", func(_ api.Key, s *Servers, add func(struct{}, Admission)) {
 		if s.Admission.ByClass {
 			add(struct{}{}, s.Admission)
 		}
 	})
 }
 
-func (t *Tables) defineBindings(db *store.DB) {
-	g := &t.Gateways
-	g.Bindings = store.NewTable[api.Key, *GatewayBinding](db, "gatewayBindings", (*GatewayBinding).equal)
-	g.BoundTo = store.NewIndex(g.Bindings, "boundToGateway", func(k api.Key, b *GatewayBinding, add func(GatewayLayer, api.Key)) {
+func (g *Tables) defineBindings(db *store.DB) {
+	g.Bindings = store.NewTable[api.Key, *Binding](db, "gatewayBindings", (*Binding).equal)
+	g.BoundTo = store.NewIndex(g.Bindings, "boundToGateway", func(k api.Key, b *Binding, add func(Layer, api.Key)) {
 		for _, gw := range b.Gateways {
 			for _, layer := range append([]string{AnyLayer}, b.Layers...) {
-				add(GatewayLayer{gw, layer}, k)
+				add(Layer{gw, layer}, k)
 			}
 		}
 	})
-	g.BoundHosts = store.NewIndex(g.Bindings, "boundToHost", func(k api.Key, b *GatewayBinding, add func(GatewayHost, api.Key)) {
+	g.BoundHosts = store.NewIndex(g.Bindings, "boundToHost", func(k api.Key, b *Binding, add func(Host, api.Key)) {
 		for _, gw := range b.Gateways {
 			for _, layer := range b.Layers {
 				for _, host := range b.Hosts {
-					add(GatewayHost{GatewayLayer{gw, layer}, host}, k)
+					add(Host{Layer{gw, layer}, host}, k)
 				}
 			}
 		}
 	})
-	g.BoundFor = store.NewIndex(g.Bindings, "boundForLabel", func(k api.Key, b *GatewayBinding, add func(mesh.Label, api.Key)) {
+	g.BoundFor = store.NewIndex(g.Bindings, "boundForLabel", func(k api.Key, b *Binding, add func(mesh.Label, api.Key)) {
 		for _, l := range b.Labels {
 			add(l, k)
 		}
 	})
-	g.BoundDelegates = store.NewIndex(g.Bindings, "boundDelegates", func(k api.Key, b *GatewayBinding, add func(api.Key, api.Key)) {
+	g.BoundDelegates = store.NewIndex(g.Bindings, "boundDelegates", func(k api.Key, b *Binding, add func(api.Key, api.Key)) {
 		for _, delegate := range b.Delegates {
 			add(delegate, k)
 		}

@@ -1,4 +1,4 @@
-package why
+package reply
 
 import (
 	"fmt"
@@ -52,16 +52,9 @@ func (a *Answer) Write(w io.Writer) error {
 		if field != "" {
 			field += ": "
 		}
-		p.Line("  %s%s: %s: %s%s", placePrefix(one.Object.Position()), one.Level, one.Object.Key(), field, one.Reason)
+		p.Line("  %s%s: %s: %s%s", one.Object.Prefix(), one.Level, one.Object.Key(), field, one.Reason)
 	}
 	return p.Done()
-}
-
-func placePrefix(place string) string {
-	if place == "" {
-		return ""
-	}
-	return place + ": "
 }
 
 // text is an answer that is being written.
@@ -146,7 +139,7 @@ func revisionText(r store.Revision) string {
 func (p text) reasons(indent string, list []Reason) {
 	for _, r := range list {
 		if r.Object != nil {
-			p.Line("%s%s%s: %s", indent, placePrefix(r.Object.Position()), r.Object.Key(), r.Text)
+			p.Line("%s%s%s: %s", indent, r.Object.Prefix(), r.Object.Key(), r.Text)
 		} else {
 			p.Line("%s%s", indent, r.Text)
 		}

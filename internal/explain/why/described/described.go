@@ -1,4 +1,6 @@
-package why
+// Package described reads requests as users describe them, to ask whether they are allowed, as text or as parameters of a URL. It is pure: it has no
+// goroutines and no state.
+package described
 
 import (
 	"cmp"
@@ -12,11 +14,13 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/explain/access"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/security/identity"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// Described is a request as a user describes it, to ask whether it is allowed. Empty fields have a default or are not known.
-type Described struct {
+// Request is a request as a user describes it, to ask whether it is allowed. Empty fields have a default or are not known.
+type Request struct {
 	// From is the service account of the client, as NAMESPACE/ACCOUNT; empty for a client that is not in the mesh. TrustDomain is the
 	// client's; empty for the mesh's trust domain.
 	From        string `json:"from,omitempty"`
@@ -43,7 +47,7 @@ type Described struct {
 }
 
 // Query is the description as parameters of a URL.
-func (d Described) Query() url.Values {
+func (d Request) Query() url.Values {
 	q := url.Values{}
 	for name, text := range d.texts() {
 		if *text != "" {
@@ -61,8 +65,8 @@ func (d Described) Query() url.Values {
 	return q
 }
 
-// DescribedBy is the description that the parameters of a URL give.
-func DescribedBy(q url.Values) (d Described, err error) {
+// RequestBy is the description that the parameters of a URL give.
+func RequestBy(q url.Values) (d Request, err error) {
 	texts, switches := d.texts(), d.switches()
 	for name, values := range q {
 		switch text, on := texts[name], switches[name]; {
@@ -80,42 +84,42 @@ func DescribedBy(q url.Values) (d Described, err error) {
 }
 
 // texts and switches are the fields by the names of parameters.
-func (d *Described) texts() map[string]*string {
+func (d *Request) texts() map[string]*string {
 	return map[string]*string{
 		"from": &d.From, "trust-domain": &d.TrustDomain, "from-ip": &d.Address, "to": &d.To, "method": &d.Method, "path": &d.Path, "host": &d.Host,
 		"jwt-claims": &d.Claims, "sni": &d.ServerName,
 	}
 }
 
-func (d *Described) switches() map[string]*bool {
+func (d *Request) switches() map[string]*bool {
 	return map[string]*bool{"plaintext": &d.Plaintext, "mtls": &d.MutualTLS, "tcp": &d.TCP}
 }
 
-// destination is what Described.To names.
-type destination struct {
-	host string
-	port uint32
+// Service is what Request.To names.
+type Service struct {
+	Host string
+	Port uint32
 }
 
-// parsed is a parsed description. request does not have the fields that depend on the workload.
-type parsed struct {
-	Described
-	to      destination
-	request access.Request
-	// namespace is the client's namespace, and account its service account.
-	namespace, account string
-	// token are the claims of the token; nil if there is none.
-	token map[string]any
+// Parsed is a parsed description. Target is the service of To. Sent is the request of the client; it does not have the fields that depend on the workload.
+type Parsed struct {
+	Request
+	Target Service
+	Sent   access.Request
+	// Namespace is the client's namespace, and Account its service account.
+	Namespace, Account string
+	// Token are the claims of the token; nil if there is none.
+	Token map[string]any
 }
 
-// parse understands a description and fills in defaults.
-func (d Described) parse() (p parsed, err error) {
-	p = parsed{Described: d}
-	if p.to, err = parseDestination(d.To); err != nil {
+// Parse understands a description and fills in defaults.
+func (d Request) Parse() (p Parsed, err error) {
+	p = Parsed{Request: d}
+	if p.Target, err = parseDestination(d.To); err != nil {
 		return p, err
 	}
 	if d.From != "" {
-		if p.namespace, p.account, err = identity.ParseAccount(d.From); err != nil {
+		if p.Namespace, p.Account, err = identity.ParseAccount(d.From); err != nil {
 			return p, fmt.Errorf("the client: %w", err)
 		}
 	}
@@ -126,11 +130,11 @@ func (d Described) parse() (p parsed, err error) {
 		return p, fmt.Errorf("a client that speaks mutual TLS has an identity; say who it is, as NAMESPACE/SERVICE-ACCOUNT")
 	}
 	if d.Address != "" {
-		if p.request.Source, err = netip.ParseAddr(d.Address); err != nil || p.request.Source.Zone() != "" {
+		if p.Sent.Source, err = netip.ParseAddr(d.Address); err != nil || p.Sent.Source.Zone() != "" {
 			return p, fmt.Errorf("the address of the client, %q, is no IP address", d.Address)
 		}
 	}
-	p.request.TCP = d.TCP
+	p.Sent.TCP = d.TCP
 	if d.TCP && (d.Method != "" || d.Path != "" || d.Host != "" || len(d.Headers) > 0 || d.Claims != "") {
 		return p, fmt.Errorf("a connection that is not HTTP has no method, path, host, headers or token")
 	}
@@ -140,25 +144,25 @@ func (d Described) parse() (p parsed, err error) {
 	return p, err
 }
 
-func parseDestination(text string) (d destination, err error) {
+func parseDestination(text string) (d Service, err error) {
 	host, port, err := net.SplitHostPort(text)
 	n, bad := strconv.ParseUint(port, 10, 16)
 	if err != nil || bad != nil || n == 0 || host == "" {
 		return d, fmt.Errorf("%q is not HOST:PORT of a service, such as reviews.shop:9080", text)
 	}
-	return destination{strings.ToLower(strings.TrimSuffix(host, ".")), uint32(n)}, nil
+	return Service{strings.ToLower(strings.TrimSuffix(host, ".")), uint32(n)}, nil
 }
 
 // parseHTTP parses the description of an HTTP request.
-func (p *parsed) parseHTTP() error {
+func (p *Parsed) parseHTTP() error {
 	p.Method, p.Path = cmp.Or(p.Method, "GET"), cmp.Or(p.Path, "/")
 	if p.Host == "" {
 		p.Host = p.To
-		if p.to.port == 80 { // clients leave the usual port out
+		if p.Target.Port == 80 { // clients leave the usual port out
 			p.Host = p.Host[:strings.LastIndexByte(p.Host, ':')]
 		}
 	}
-	r := &p.request
+	r := &p.Sent
 	r.Method, r.Path, r.Host = p.Method, p.Path, p.Host
 	switch {
 	case !isToken(p.Method):
@@ -210,18 +214,35 @@ func isToken(s string) bool {
 	})
 }
 
-func (p *parsed) parseClaims() error {
+func (p *Parsed) parseClaims() error {
 	if p.Claims == "" {
 		return nil
 	}
-	if err := json.Unmarshal([]byte(p.Claims), &p.token); err != nil || p.token == nil {
+	if err := json.Unmarshal([]byte(p.Claims), &p.Token); err != nil || p.Token == nil {
 		return fmt.Errorf("the claims of the token are no JSON object, such as {\"iss\": \"https://issuer\", \"sub\": \"user\"}")
 	}
-	if issuer, ok := p.token["iss"].(string); !ok || issuer == "" {
+	if issuer, ok := p.Token["iss"].(string); !ok || issuer == "" {
 		return fmt.Errorf("the claims of the token name no issuer (iss)")
 	}
-	if slices.ContainsFunc(p.request.Headers, func(h access.Header) bool { return strings.EqualFold(h.Name, "authorization") }) {
+	if slices.ContainsFunc(p.Sent.Headers, func(h access.Header) bool { return strings.EqualFold(h.Name, "authorization") }) {
 		return fmt.Errorf("the request has a header authorization and claims of a token; describe the token by its claims only")
 	}
 	return nil
+}
+
+// Identify sets what a client in the mesh shows at a port of a service.
+func (p *Parsed) Identify(trustDomain string, port mesh.Port) {
+	p.Sent.HTTP2 = !p.TCP && port.Protocol.IsHTTP2()
+	tls := &access.TLS{ServerName: p.ServerName, HasServerName: p.ServerName != ""}
+	switch {
+	case p.Plaintext || p.From == "" && p.ServerName == "":
+		return
+	case p.From == "": // a client that is not in the mesh
+		tls.ALPN = []string{"h2", "http/1.1"}
+	default:
+		p.TrustDomain = cmp.Or(p.TrustDomain, trustDomain)
+		tls.Identity = identity.Identity{TrustDomain: p.TrustDomain, Namespace: p.Namespace, ServiceAccount: p.Account}.String()
+		tls.ALPN = envoy.MeshClientALPN(port.Protocol.IsHTTP() && !p.Sent.HTTP2, port.Protocol.IsHTTP2())
+	}
+	p.Sent.TLS = tls
 }

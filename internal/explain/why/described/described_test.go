@@ -1,4 +1,4 @@
-package why
+package described
 
 import (
 	"slices"
@@ -13,24 +13,24 @@ func FuzzDescribed(f *testing.F) {
 	f.Add("", "[fd00::1]:80", "", "", "h", "=", "null", "")
 	f.Add("a/b", "r:0", "G T", "a", "\n", "host=a", "{}", "fd00::1%eth0")
 	f.Fuzz(func(t *testing.T, from, to, method, path, host, header, claims, address string) {
-		d := Described{From: from, To: to, Method: method, Path: path, Host: host, Headers: []string{header}, Claims: claims, Address: address}
-		if again, err := DescribedBy(d.Query()); err != nil || again.To != d.To || again.Claims != d.Claims || !slices.Equal(again.Headers, d.Headers) {
+		d := Request{From: from, To: to, Method: method, Path: path, Host: host, Headers: []string{header}, Claims: claims, Address: address}
+		if again, err := RequestBy(d.Query()); err != nil || again.To != d.To || again.Claims != d.Claims || !slices.Equal(again.Headers, d.Headers) {
 			t.Fatalf("%+v became %+v (%v)", d, again, err)
 		}
-		p, err := d.parse()
+		p, err := d.Parse()
 		if err != nil {
 			return
 		}
-		r := p.request
+		r := p.Sent
 		for _, text := range []string{r.Method, r.Path, r.Host, r.Headers[0].Name} {
 			if text == "" || strings.ContainsAny(text, " \r\n\x00") {
 				t.Errorf("%+v became %+v", d, r)
 			}
 		}
-		if strings.ContainsAny(r.Headers[0].Value, "\r\n\x00") || r.Path[0] != '/' || p.to.port == 0 || p.to.host == "" {
+		if strings.ContainsAny(r.Headers[0].Value, "\r\n\x00") || r.Path[0] != '/' || p.Target.Port == 0 || p.Target.Host == "" {
 			t.Errorf("%+v became %+v", d, r)
 		}
-		if claims != "" && p.token["iss"] == nil {
+		if claims != "" && p.Token["iss"] == nil {
 			t.Errorf("the claims %q have no issuer", claims)
 		}
 	})

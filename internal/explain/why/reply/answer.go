@@ -1,14 +1,6 @@
-// Package why answers questions about one proxy: what a resource of the proxy was made of, and why the proxy does not
-// have something else.
-//
-// It owns the form of answers and their wording, and decides nothing. Served resources are read from the state of the
-// proxy's class. Their sources follow from the reads that the graph recorded. Why something is missing follows
-// from the same queries that left it out, evaluated at the present revision by a reader that records nothing. An answer
-// therefore agrees with the served resources, and nothing is kept for answers.
-//
-// Ask must be called by the owner of the graph, between commits. It is quick: work that grows with the mesh is left to
-// Answer.Complete, which may run on any goroutine. The package starts no goroutines.
-package why
+// Package reply has the form of answers about one proxy: what a resource was made of, and why something else is missing. It writes them as text and as
+// JSON, and Complete adds what requires looking through lists. An answer belongs to one goroutine at a time. The package starts no goroutines.
+package reply
 
 import (
 	"slices"
@@ -17,7 +9,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
+	"github.com/pilotmesh/pilot/internal/explain/access"
 )
+
+// Mixed is the verdict on a request that some workloads allow and others do not.
+const Mixed access.Verdict = "mixed"
 
 // Version is the version of the form of an Answer. It changes when a field is removed or changes its meaning, not when a
 // field is added.
@@ -65,12 +61,18 @@ type Answer struct {
 	// Similar are existing names that resemble the one that was asked about, if nothing has that name.
 	Similar []string `json:"similar,omitempty"`
 
-	// problems are all problems of the mesh; Complete selects from them.
-	problems omap.Map[omap.Name, api.Problem]
-	// statedReasons are reasons that must not be repeated as problems.
-	statedReasons []string
-	// names yield the names among which Complete looks for Similar.
-	names []func(yield func(string) bool)
+	// Lists are what Complete looks through.
+	Lists Completion `json:"-"`
+}
+
+// Completion are the lists for Complete, which drops them.
+type Completion struct {
+	// Problems are all problems of the mesh; Complete selects from them.
+	Problems omap.Map[omap.Name, api.Problem]
+	// StatedReasons are reasons that must not be repeated as problems.
+	StatedReasons []string
+	// Names yield the names among which Complete looks for Similar.
+	Names []func(yield func(string) bool)
 }
 
 // Proxy is the proxy that the answer is about.
@@ -107,6 +109,14 @@ func (r Ref) Key() api.Key {
 
 // Position is the file and line in the notation of compilers; empty if unknown.
 func (r Ref) Position() string { return api.Position{File: r.File, Line: r.Line}.String() }
+
+// Prefix is the position in front of a text; empty if it is not known.
+func (r Ref) Prefix() string {
+	if place := r.Position(); place != "" {
+		return place + ": "
+	}
+	return ""
+}
 
 // Resource is one resource of the proxy.
 type Resource struct {
@@ -158,8 +168,8 @@ type Port struct {
 	// Destinations are where requests go, in the order in which the proxy looks for a match.
 	Destinations []Destination `json:"destinations,omitempty"`
 
-	// access is the question whether endpoints allow a request; nil if it is not known who the proxy is.
-	access *Access
+	// Judge finds out whether endpoints allow a request: which one was asked, and the verdict by address; nil if it is not known who the proxy is.
+	Judge func() (asked string, verdicts map[string]access.Verdict) `json:"-"`
 }
 
 // Origin is an endpoint and the registry that it comes from.
@@ -245,9 +255,9 @@ func (a *Answer) Complete() {
 			named[r.Object.Key()] = *r.Object
 		}
 	}
-	for _, p := range a.problems.All() {
+	for _, p := range a.Lists.Problems.All() {
 		ref, ok := named[p.Object]
-		if !ok || len(a.Problems) == maxProblems || slices.ContainsFunc(a.statedReasons, func(s string) bool { return strings.Contains(p.Reason, s) }) {
+		if !ok || len(a.Problems) == maxProblems || slices.ContainsFunc(a.Lists.StatedReasons, func(s string) bool { return strings.Contains(p.Reason, s) }) {
 			continue
 		}
 		if p.Position.File != "" {
@@ -255,8 +265,17 @@ func (a *Answer) Complete() {
 		}
 		a.Problems = append(a.Problems, Problem{ref, p.Field, p.Severity.String(), p.Reason})
 	}
-	if len(a.names) > 0 {
-		a.Similar = Similar(a.Name, a.names)
+	if len(a.Lists.Names) > 0 {
+		a.Similar = Similar(a.Name, a.Lists.Names)
 	}
-	a.problems, a.names = omap.Map[omap.Name, api.Problem]{}, nil
+	a.Lists = Completion{}
+}
+
+// text is the line about an endpoint.
+func (o Origin) text() string {
+	text := o.Address + " of registry " + o.Registry
+	if o.Unused {
+		text += ", gets no traffic"
+	}
+	return text
 }

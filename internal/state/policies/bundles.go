@@ -1,4 +1,4 @@
-package state
+package policies
 
 import (
 	"github.com/pilotmesh/pilot/internal/api"
@@ -32,20 +32,20 @@ func BundleEvent(from, roots string) source.Event {
 }
 
 // PresentBundle returns the roots of the SPIFFE bundle at an address, as PEM, for the goroutine that commits; empty if they are not known.
-func (t *Tables) PresentBundle(from string) string {
-	roots, _ := t.Security.Bundles.Peek(from)
+func (s *Requests) PresentBundle(from string) string {
+	roots, _ := s.Bundles.Peek(from)
 	return roots
 }
 
 // applyBundle writes the row of a bundle. It reports whether the event is about one.
-func (t *Tables) applyBundle(tx *store.Txn, e source.Event) bool {
+func (s *Requests) applyBundle(tx *store.Txn, e source.Event) bool {
 	if e.Key.Kind != kindBundle {
 		return false
 	}
 	if b, ok := e.Value.(*bundled); ok {
-		t.Security.Bundles.Set(tx, e.Key.Name, b.roots)
+		s.Bundles.Set(tx, e.Key.Name, b.roots)
 	} else {
-		t.Security.Bundles.Delete(tx, e.Key.Name)
+		s.Bundles.Delete(tx, e.Key.Name)
 	}
 	return true
 }

@@ -1,4 +1,4 @@
-package state
+package gatewayrows
 
 import (
 	"cmp"
@@ -11,11 +11,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // Declared are the servers of Gateways, a row each: an edit of one server of a thousand changes one row.
 type Declared struct {
-	Servers store.Table[ServerKey, *GatewayServer]
+	Servers store.Table[ServerKey, *Server]
 	// Selected lists the servers of the Gateways with a selector, of all namespaces or of one.
 	Selected store.Index[proxy.GatewaySelector, ServerKey]
 	// Hosts lists the hosts of a Gateway, and HostNamespaces the namespaces whose routes count for one of them; an empty one means all.
@@ -61,16 +62,16 @@ func (h HostIn) AppendTo(b []byte) []byte {
 	return append(append(append(b, h.Name...), 0), h.Namespace...)
 }
 
-// GatewayServer is a server of a Gateway, with the properties of the Gateway that decide who serves it.
-type GatewayServer struct {
+// Server is a server of a Gateway, with the properties of the Gateway that decide who serves it.
+type Server struct {
 	gateway.Server
 	Created  int64
 	Selector mesh.Labels
 }
 
-func (s *GatewayServer) equal(o *GatewayServer) bool { return s.is(o.Server, o.Created, o.Selector) }
+func (s *Server) equal(o *Server) bool { return s.is(o.Server, o.Created, o.Selector) }
 
-func (s *GatewayServer) is(server gateway.Server, created int64, selector mesh.Labels) bool {
+func (s *Server) is(server gateway.Server, created int64, selector mesh.Labels) bool {
 	return s.Created == created && s.Selector == selector && s.Server.Equal(server)
 }
 
@@ -81,7 +82,7 @@ func (d *Declared) set(tx *store.Txn, gw api.Key, servers []gateway.Server, crea
 		if old, ok := d.Servers.Peek(k); ok && old.is(s, created, selector) {
 			continue // most servers stay as they are, and need no new row
 		}
-		d.Servers.Set(tx, k, &GatewayServer{s, created, selector})
+		d.Servers.Set(tx, k, &Server{s, created, selector})
 	}
 	d.cut(tx, gw, len(servers))
 }
@@ -99,8 +100,8 @@ func (d *Declared) cut(tx *store.Txn, gw api.Key, from int) {
 // Delete deletes the servers of a Gateway.
 func (d *Declared) Delete(tx *store.Txn, gw api.Key) { d.cut(tx, gw, 0) }
 
-// leaves returns the rows of the servers of a Gateway.
-func (d *Declared) leaves(gw api.Key) (list []store.ID) {
+// Leaves returns the rows of the servers of a Gateway.
+func (d *Declared) Leaves(gw api.Key) (list []store.ID) {
 	for k := (ServerKey{gw, 0}); ; k.Index++ {
 		if _, ok := d.Servers.Peek(k); !ok {
 			return list
@@ -111,32 +112,32 @@ func (d *Declared) leaves(gw api.Key) (list []store.ID) {
 }
 
 // defineDeclared defines the servers of Gateways, which selectors and hosts they have, and which credentials they name.
-func (g *Gateways) defineDeclared(db *store.DB) {
+func (g *Tables) defineDeclared(db *store.DB) {
 	d := &g.Declared
-	d.Servers = store.NewTable[ServerKey, *GatewayServer](db, "declaredServers", (*GatewayServer).equal)
-	d.Selected = store.NewIndex(d.Servers, "declaredServersSelected", func(k ServerKey, s *GatewayServer, add func(proxy.GatewaySelector, ServerKey)) {
+	d.Servers = store.NewTable[ServerKey, *Server](db, "declaredServers", (*Server).equal)
+	d.Selected = store.NewIndex(d.Servers, "declaredServersSelected", func(k ServerKey, s *Server, add func(proxy.GatewaySelector, ServerKey)) {
 		add(proxy.GatewaySelector{Labels: s.Selector}, k)
 		add(proxy.GatewaySelector{Labels: s.Selector, Namespace: k.Gateway.Namespace}, k)
 	})
-	d.Hosts = store.NewIndex(d.Servers, "hostsOfServers", func(k ServerKey, s *GatewayServer, add func(api.Key, HostIn)) {
+	d.Hosts = store.NewIndex(d.Servers, "hostsOfServers", func(k ServerKey, s *Server, add func(api.Key, HostIn)) {
 		for _, h := range s.Hosts {
 			add(k.Gateway, HostIn{h.Name, h.Namespace})
 		}
 	})
-	d.HostNamespaces = store.NewIndex(d.Servers, "namespacesOfServerHosts", func(k ServerKey, s *GatewayServer, add func(ServerHost, omap.Name)) {
+	d.HostNamespaces = store.NewIndex(d.Servers, "namespacesOfServerHosts", func(k ServerKey, s *Server, add func(ServerHost, omap.Name)) {
 		for _, h := range s.Hosts {
 			add(ServerHost{k.Gateway, h.Name}, omap.Name(h.Namespace))
 		}
 	})
-	g.SecureGateways = store.NewIndex(d.Servers, "secureGateways", func(k ServerKey, s *GatewayServer, add func(string, AgeKey)) {
+	g.SecureGateways = store.NewIndex(d.Servers, "secureGateways", func(k ServerKey, s *Server, add func(string, selected.AgeKey)) {
 		if !s.Kind().IsTLS() {
 			return
 		}
 		for _, h := range s.Hosts {
-			add(h.Name, AgeKey{s.Created, k.Gateway})
+			add(h.Name, selected.AgeKey{Created: s.Created, Key: k.Gateway})
 		}
 	})
-	g.CredentialUsers = store.NewIndex(d.Servers, "gatewayCredentialUsers", func(k ServerKey, s *GatewayServer, add func(string, api.Key)) {
+	g.CredentialUsers = store.NewIndex(d.Servers, "gatewayCredentialUsers", func(k ServerKey, s *Server, add func(string, api.Key)) {
 		if s.TLS == nil {
 			return
 		}

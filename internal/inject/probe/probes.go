@@ -1,4 +1,6 @@
-package inject
+// Package probe redirects the probes and hooks of an application to the agent, and gives them back. It changes only the pod that it gets. The package
+// starts no goroutines.
+package probe
 
 import (
 	"encoding/json"
@@ -8,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probersVariable says to the agent which probes and hooks it runs for the kubelet, by the paths at which it is asked.
-const probersVariable = "ISTIO_KUBE_APP_PROBERS"
+// Variable says to the agent which probes and hooks it runs for the kubelet, by the paths at which it is asked.
+const Variable = "ISTIO_KUBE_APP_PROBERS"
 
 // prober is a probe or hook in that variable.
 type prober struct {
@@ -24,12 +26,8 @@ func (p prober) handler() corev1.ProbeHandler {
 }
 
 // eachProbe calls f for the probes and hooks of the application's containers that stay running, with the path at which the agent answers for
-// each. What f does to the handler, it does to the pod.
-func eachProbe(pod *corev1.Pod, f func(path string, handler *corev1.ProbeHandler)) {
-	eachTimedProbe(pod, func(_ *corev1.Container, path string, handler *corev1.ProbeHandler, _ int32) { f(path, handler) })
-}
-
-func eachTimedProbe(pod *corev1.Pod, f func(c *corev1.Container, path string, handler *corev1.ProbeHandler, timeout int32)) {
+// each. What f does to the handler, it does to the pod. proxy is the name of the container that has none of the application.
+func eachProbe(pod *corev1.Pod, proxy string, f func(c *corev1.Container, path string, handler *corev1.ProbeHandler, timeout int32)) {
 	visit := func(c *corev1.Container) {
 		for _, p := range []struct {
 			name  string
@@ -55,23 +53,23 @@ func eachTimedProbe(pod *corev1.Pod, f func(c *corev1.Container, path string, ha
 		}
 	}
 	for n := range pod.Spec.Containers {
-		if c := &pod.Spec.Containers[n]; c.Name != proxyName {
+		if c := &pod.Spec.Containers[n]; c.Name != proxy {
 			visit(c)
 		}
 	}
 	for n := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[n]
-		if always := c.RestartPolicy; c.Name != proxyName && always != nil && *always == corev1.ContainerRestartPolicyAlways {
+		if always := c.RestartPolicy; c.Name != proxy && always != nil && *always == corev1.ContainerRestartPolicyAlways {
 			visit(c)
 		}
 	}
 }
 
-// rewriteProbes redirects probes and hooks of the application to the agent, because the kubelet has no certificate of the mesh. It returns
-// the value of the variable with the original ones; empty if there are none.
-func rewriteProbes(pod *corev1.Pod, port int32) (string, error) {
+// Redirect redirects probes and hooks of the application to the agent, because the kubelet has no certificate of the mesh. It returns
+// the value of the variable with the original ones; empty if there are none. proxy is the name of the proxy's container.
+func Redirect(pod *corev1.Pod, proxy string, port int32) (string, error) {
 	original := map[string]prober{}
-	eachTimedProbe(pod, func(c *corev1.Container, path string, h *corev1.ProbeHandler, timeout int32) {
+	eachProbe(pod, proxy, func(c *corev1.Container, path string, h *corev1.ProbeHandler, timeout int32) {
 		p, ok := redirectable(c, *h, port)
 		if !ok {
 			return
@@ -92,6 +90,19 @@ func rewriteProbes(pod *corev1.Pod, port int32) (string, error) {
 		return "", fmt.Errorf("encoding the probes: %w", err)
 	}
 	return string(b), nil
+}
+
+// Restore gives the containers the probes and hooks that the value of the variable has, where they are redirected.
+func Restore(pod *corev1.Pod, proxy, value string) {
+	var original map[string]prober
+	if json.Unmarshal([]byte(value), &original) != nil {
+		return
+	}
+	eachProbe(pod, proxy, func(_ *corev1.Container, path string, handler *corev1.ProbeHandler, _ int32) {
+		if p, ok := original[path]; ok && handler.HTTPGet != nil && handler.HTTPGet.Path == path {
+			*handler = p.handler()
+		}
+	})
 }
 
 // redirectable returns the probe that the agent would run. A probe that runs a command, calls another host, names a port that the container does

@@ -1,4 +1,5 @@
-package inject
+// Package owner finds the workload that a pod belongs to, from the pod alone. It is pure: it has no goroutines and no state.
+package owner
 
 import (
 	"regexp"
@@ -8,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Owner is the workload that a pod belongs to.
-type Owner struct {
+// Workload is the workload that a pod belongs to.
+type Workload struct {
 	APIVersion, Kind, Namespace, Name string
 }
 
-// uid returns the identifier of the workload in the metadata of a proxy.
-func (o Owner) uid() string {
+// ID returns the identifier of the workload in the metadata of a proxy.
+func (o Workload) ID() string {
 	if o.Name == "" || o.APIVersion == "" {
 		return ""
 	}
@@ -28,10 +29,10 @@ func (o Owner) uid() string {
 // runOfCronJob is the form of the names of Jobs that a CronJob has started.
 var runOfCronJob = regexp.MustCompile(`^(.+)-\d{8,10}$`)
 
-// OwnerOf returns the workload of a pod. Controllers stand between a workload and its pods; the names and labels that they give to
+// Of returns the workload of a pod. Controllers stand between a workload and its pods; the names and labels that they give to
 // their pods lead to the workload, without a look into the cluster.
-func OwnerOf(pod *corev1.Pod) Owner {
-	o := Owner{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+func Of(pod *corev1.Pod) Workload {
+	o := Workload{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 	controller := metav1.GetControllerOf(pod)
 	if pod.GenerateName == "" || controller == nil {
 		return o

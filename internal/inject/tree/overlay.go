@@ -1,4 +1,6 @@
-package inject
+// Package tree merges and compares parts of pods as JSON objects, lists and scalars, so that fields of later versions of Kubernetes need no code. It is
+// pure: it has no goroutines and no state.
+package tree
 
 import (
 	"encoding/json"
@@ -8,22 +10,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// autoImage is the image that users write for a container that gets the image of the mesh.
-const autoImage = "auto"
+// AutoImage is the image that users write for a container that gets the image of the mesh.
+const AutoImage = "auto"
 
-// overlay lays the fields that a user wrote for a container over the injected one. Entries of lists with keys, such as variables
+// Overlay lays the fields that a user wrote for a container over the injected one. Entries of lists with keys, such as variables
 // and mounts, replace entries with the same key; a user's probe or hook replaces the handler of the injected one. It works on
 // JSON so that fields of later versions of Kubernetes need no code.
-func overlay(base, user corev1.Container) (corev1.Container, error) {
-	if user.Image == autoImage {
+func Overlay(base, user corev1.Container) (corev1.Container, error) {
+	if user.Image == AutoImage {
 		user.Image = ""
 	}
 	name := base.Name
-	b, err := toTree(base)
+	b, err := Of(base)
 	if err != nil {
 		return base, err
 	}
-	u, err := toTree(user)
+	u, err := Of(user)
 	if err != nil {
 		return base, err
 	}
@@ -31,15 +33,15 @@ func overlay(base, user corev1.Container) (corev1.Container, error) {
 		delete(u, "image")
 	}
 	out := corev1.Container{}
-	if err := fromTree(mergeTrees(b, u), &out); err != nil {
+	if err := Into(Merge(b, u), &out); err != nil {
 		return base, fmt.Errorf("container %s: %w", name, err)
 	}
 	out.Name = name
 	return out, nil
 }
 
-// mergeTrees lays over upon base, which it changes.
-func mergeTrees(base, over map[string]any) map[string]any {
+// Merge lays over upon base, which it changes.
+func Merge(base, over map[string]any) map[string]any {
 	for k, v := range over {
 		b, had := base[k]
 		switch v := v.(type) {
@@ -50,7 +52,7 @@ func mergeTrees(base, over map[string]any) map[string]any {
 				base[k] = v
 			default:
 				dropOtherHandlers(b, v)
-				base[k] = mergeTrees(b, v)
+				base[k] = Merge(b, v)
 			}
 		case []any:
 			b, isList := b.([]any)
@@ -121,8 +123,8 @@ func mergeLists(base, over []any, key func(map[string]any) string) []any {
 	return out
 }
 
-// toTree returns a value as JSON objects, lists and scalars.
-func toTree(v any) (map[string]any, error) {
+// Of returns a value as JSON objects, lists and scalars.
+func Of(v any) (map[string]any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encoding: %w", err)
@@ -132,8 +134,8 @@ func toTree(v any) (map[string]any, error) {
 	return tree, err
 }
 
-// fromTree reads a value from JSON objects, lists and scalars.
-func fromTree(tree map[string]any, into any) error {
+// Into reads a value from JSON objects, lists and scalars.
+func Into(tree map[string]any, into any) error {
 	b, err := json.Marshal(tree)
 	if err != nil {
 		return fmt.Errorf("encoding: %w", err)

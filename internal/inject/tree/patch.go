@@ -1,4 +1,4 @@
-package inject
+package tree
 
 import (
 	"encoding/json"
@@ -22,11 +22,11 @@ type operation struct {
 // Patch returns the JSON patch that makes after from before. It names the smallest parts that differ, and changes entries of lists with names
 // in place: so fields that this version of the program does not know stay in the pod to which the patch is applied.
 func Patch(before, after *corev1.Pod) ([]byte, error) {
-	b, err := toTree(before)
+	b, err := Of(before)
 	if err != nil {
 		return nil, err
 	}
-	a, err := toTree(after)
+	a, err := Of(after)
 	if err != nil {
 		return nil, err
 	}
