@@ -60,10 +60,12 @@ func byHelm(name string, r Release, values map[string]any) ([]*unstructured.Unst
 	return all, err
 }
 
-// TestLikeHelm: charts rendered here equal the ones that Helm renders, whose values are refused alike, for the values of the golden files and others.
-func TestLikeHelm(t *testing.T) {
-	type one struct{ chart, namespace, values, set string }
-	var all []one
+// charted are values of a chart.
+type charted struct{ chart, namespace, values, set string }
+
+// golden returns the values of the golden files.
+func golden(t *testing.T) (all []charted) {
+	t.Helper()
 	archives, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
 		t.Fatal(err)
@@ -77,8 +79,14 @@ func TestLikeHelm(t *testing.T) {
 		for _, f := range a.Files {
 			in[f.Name] = strings.TrimSuffix(string(f.Data), "\n")
 		}
-		all = append(all, one{in["chart"], in["namespace"], in["values.yaml"], in["set"]})
+		all = append(all, charted{in["chart"], in["namespace"], in["values.yaml"], in["set"]})
 	}
+	return all
+}
+
+// TestLikeHelm: charts rendered here equal the ones that Helm renders, whose values are refused alike, for the values of the golden files and others.
+func TestLikeHelm(t *testing.T) {
+	all := golden(t)
 	for _, values := range []string{
 		"", "pilot: {resources: null}", "resources: null", "pilot: {env: {A: x, B: null}}\nenv: {C: \"1\"}", "meshConfig: {defaultConfig: null, trustDomain: null}",
 		"meshConfig: {defaultConfig: {discoveryAddress: a:1, concurrency: 2}, accessLogFile: \"\", enableTracing: false}", "global: null", "pilot: null",
@@ -87,7 +95,7 @@ func TestLikeHelm(t *testing.T) {
 		"nodeSelector: {kubernetes.io/os: windows, a: b}", "serviceAccount: {create: false}", "replicaCount: 1000000",
 	} {
 		for _, chart := range []string{ControlPlane, Gateway, Plugin, Definitions} {
-			all = append(all, one{chart, "mesh", values, ""})
+			all = append(all, charted{chart, "mesh", values, ""})
 		}
 	}
 	equal := 0
