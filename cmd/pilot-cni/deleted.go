@@ -7,12 +7,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apps "k8s.io/client-go/kubernetes/typed/apps/v1"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // deleted reports whether the DaemonSet that runs this command is being deleted, unlike at an upgrade, or when a node is drained. An account that
 // may not ask any more has been deleted together with the DaemonSet.
-func deleted(ctx context.Context, client apps.AppsV1Interface, namespace, name string, log *slog.Logger) bool {
+func deleted(ctx context.Context, client *kubeclient.Apps, namespace, name string, log *slog.Logger) bool {
 	if name == "" {
 		return false
 	}

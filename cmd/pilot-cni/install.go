@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apps "k8s.io/client-go/kubernetes/typed/apps/v1"
-	core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/pilotmesh/pilot/internal/cni/chain"
@@ -23,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/cni/repair"
 	"github.com/pilotmesh/pilot/internal/config/logging"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 const installHelp = `install is the host agent, which a DaemonSet runs on each node. It installs this program as plugin on its node, puts it behind the plugin
@@ -120,18 +119,18 @@ func (o *options) logger(w io.Writer) (*slog.Logger, error) {
 }
 
 // clients returns clients of two groups: the program is also the plugin, and starts for each pod, so that it does not have the clients of all groups.
-func (o *options) clients() (core.CoreV1Interface, apps.AppsV1Interface, error) {
+func (o *options) clients() (*kubeclient.Core, *kubeclient.Apps, error) {
 	// Without a file, the credentials of the pod, whose token is read again when it changes.
 	c, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the API server: %w; run this command in a pod, or name a file with --kubeconfig", err)
 	}
 	c.UserAgent = plugin.Type
-	pods, err := core.NewForConfig(c)
+	pods, err := kubeclient.NewCore(c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the API server: %w", err)
 	}
-	daemonSets, err := apps.NewForConfig(c)
+	daemonSets, err := kubeclient.NewApps(c)
 	return pods, daemonSets, err
 }
 

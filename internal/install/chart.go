@@ -12,16 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"helm.sh/helm/v4/pkg/chart/common"
-	"helm.sh/helm/v4/pkg/chart/common/util"
-	"helm.sh/helm/v4/pkg/chart/loader/archive"
-	chart "helm.sh/helm/v4/pkg/chart/v2"
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pilotmesh/pilot/internal/agent/template"
 	"github.com/pilotmesh/pilot/manifests"
 )
 
@@ -45,25 +40,42 @@ type Release struct {
 	Version string
 }
 
+// chart is a chart of this program.
+type chart struct {
+	name, version string
+	// appVersion is the version of the images.
+	appVersion string
+	values     map[string]any
+	schema     []byte
+	// templates are texts by the names that errors call them, and files all files by their names in the chart.
+	templates map[string]string
+	files     map[string][]byte
+}
+
 // load reads a chart.
-func load(name string) (*chart.Chart, error) {
+func load(name string) (*chart, error) {
 	root := path.Join("charts", name)
-	var files []*archive.BufferedFile
+	c := &chart{templates: map[string]string{}, files: map[string][]byte{}}
 	err := fs.WalkDir(manifests.Charts, root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		data, err := fs.ReadFile(manifests.Charts, file)
-		files = append(files, &archive.BufferedFile{Name: strings.TrimPrefix(file, root+"/"), Data: data})
+		file = strings.TrimPrefix(file, root+"/")
+		if c.files[file] = data; strings.HasPrefix(file, "templates/") {
+			c.templates[path.Join(name, file)] = string(data)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the chart %s: %w", name, err)
 	}
-	c, err := loader.LoadFiles(files)
+	var about struct{ Name, Version, AppVersion string }
+	err = errors.Join(yaml.Unmarshal(c.files["Chart.yaml"], &about), yaml.Unmarshal(c.files["values.yaml"], &c.values))
 	if err != nil {
 		return nil, fmt.Errorf("reading the chart %s: %w", name, err)
 	}
+	c.name, c.version, c.appVersion, c.schema = about.Name, about.Version, about.AppVersion, c.files["values.schema.json"]
 	return c, nil
 }
 
@@ -74,28 +86,17 @@ func Render(name string, r Release, values map[string]any) ([]*unstructured.Unst
 		return nil, err
 	}
 	if r.Version != "" {
-		c.Metadata.AppVersion = r.Version
+		c.appVersion = r.Version
 	}
 	if err := checkValues(c, values); err != nil {
 		return nil, err
 	}
-	options := common.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, Revision: 1, IsInstall: true}
-	top, err := util.ToRenderValuesWithSchemaValidation(c, values, options, nil, true)
-	if err != nil {
-		return nil, fmt.Errorf("the values of the chart %s: %w", name, err)
-	}
-	if release, ok := top["Release"].(map[string]any); ok {
-		release["Service"] = manager
-	}
-	files, err := engine.Render(c, top)
+	files, err := c.render(r, values)
 	if err != nil {
 		return nil, fmt.Errorf("rendering the chart %s: %w", name, err)
 	}
 	var all []*unstructured.Unstructured
 	for file, text := range files {
-		if path.Ext(file) != ".yaml" {
-			continue
-		}
 		objects, err := parse([]byte(text))
 		if err != nil {
 			return nil, fmt.Errorf("rendering the chart %s: %s: %w", name, file, err)
@@ -104,6 +105,52 @@ func Render(name string, r Release, values map[string]any) ([]*unstructured.Unst
 	}
 	slices.SortFunc(all, inOrder)
 	return all, nil
+}
+
+// kubeVersion is the version of Kubernetes that charts are rendered for.
+const kubeVersion = "v1.36.0"
+
+// render returns the texts of the templates of a chart that are YAML.
+func (c *chart) render(r Release, values map[string]any) (map[string]string, error) {
+	var set *template.Set
+	more := functions()
+	more["include"] = func(args ...any) (any, error) {
+		name, err := textAt(args, 0)
+		if err != nil || len(args) != 2 {
+			return nil, errors.Join(errArguments, err)
+		}
+		return set.Render(name, args[1])
+	}
+	set, err := template.Parse(c.templates, more)
+	if err != nil {
+		return nil, err
+	}
+	set.Strict = true
+	top := map[string]any{
+		"Values":       coalesce(values, c.values),
+		"Chart":        map[string]any{"Name": c.name, "Version": c.version, "AppVersion": c.appVersion},
+		"Capabilities": map[string]any{"KubeVersion": map[string]any{"Version": kubeVersion}},
+		"Release":      map[string]any{"Name": r.Name, "Namespace": r.Namespace, "IsUpgrade": false, "IsInstall": true, "Revision": 1, "Service": manager},
+		"Files": map[string]any{"Get": template.Function(func(args ...any) (any, error) {
+			name, err := textAt(args, 0)
+			return string(c.files[name]), err
+		})},
+	}
+	files := map[string]string{}
+	for name := range c.templates {
+		if path.Ext(name) != ".yaml" {
+			continue
+		}
+		text, err := set.Render(name, top)
+		if refused := (refusal{}); errors.As(err, &refused) {
+			return nil, fmt.Errorf("execution error at (%s): %w", strings.Split(err.Error(), ": ")[1], refused)
+		}
+		if err != nil {
+			return nil, err
+		}
+		files[name] = strings.ReplaceAll(text, "<no value>", "") // as Helm has it
+	}
+	return files, nil
 }
 
 // parse reads the objects of YAML documents.

@@ -1,4 +1,4 @@
-// Package install puts the control plane on a cluster, and removes it again. It renders the charts of manifests/charts with Helm's own engine,
+// Package install puts the control plane on a cluster, and removes it again. It renders the charts of manifests/charts as Helm does,
 // applies the objects by server-side apply, and records its objects and values in a Secret of the control plane's namespace.
 //
 // Invariants: an object that another tool has made is neither changed nor deleted: all objects of this package have the label

@@ -169,7 +169,7 @@ func TestSchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := checkValues(c, c.Values); err != nil {
+		if err := checkValues(c, c.values); err != nil {
 			t.Errorf("the defaults of %s: %v", name, err)
 		}
 		var visit func(s *schema, at string)

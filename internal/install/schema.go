@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,8 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"helm.sh/helm/v4/pkg/chart/common/util"
-	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/pilotmesh/pilot/internal/api/spelling"
 )
@@ -26,16 +26,16 @@ type schema struct {
 }
 
 // schemaOf reads the schema of a chart's values.
-func schemaOf(c *chart.Chart) (*schema, error) {
+func schemaOf(c *chart) (*schema, error) {
 	s := &schema{}
-	if err := json.Unmarshal(c.Schema, s); err != nil {
-		return nil, fmt.Errorf("the schema of the chart %s: %w", c.Name(), err)
+	if err := json.Unmarshal(c.schema, s); err != nil {
+		return nil, fmt.Errorf("the schema of the chart %s: %w", c.name, err)
 	}
 	return s, nil
 }
 
 // checkValues returns the mistakes in the values of users: unknown names first, because Helm's check would say less about them.
-func checkValues(c *chart.Chart, values map[string]any) error {
+func checkValues(c *chart, values map[string]any) error {
 	root, err := schemaOf(c)
 	if err != nil {
 		return err
@@ -43,18 +43,36 @@ func checkValues(c *chart.Chart, values map[string]any) error {
 	var unknown []error
 	root.walk(root, "", values, func(at string, found *schema, parent *schema) {
 		if found == nil {
-			unknown = append(unknown, root.unknown(c.Name(), at, parent))
+			unknown = append(unknown, root.unknown(c.name, at, parent))
 		}
 	})
 	if len(unknown) > 0 {
 		return errors.Join(unknown...)
 	}
-	all, err := util.CoalesceValues(c, values)
+	if err := validate(coalesce(values, c.values), c.schema); err != nil {
+		return fmt.Errorf("the values of the chart %s cannot be used:\n%s", c.name, strings.Join(sorted(err), "\n"))
+	}
+	return nil
+}
+
+// validate checks values against a schema.
+func validate(values map[string]any, schema []byte) error {
+	const at = "file:///values.schema.json"
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return err
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(jsonschema.SchemeURLLoader{}) // the schema refers to no other
+	if err := compiler.AddResource(at, document); err != nil {
+		return err
+	}
+	validator, err := compiler.Compile(at)
 	if err == nil {
-		err = util.ValidateAgainstSingleSchema(all, c.Schema)
+		err = validator.Validate(values)
 	}
 	if err != nil {
-		return fmt.Errorf("the values of the chart %s cannot be used:\n%s", c.Name(), strings.Join(sorted(err), "\n"))
+		return errors.New(strings.TrimPrefix(err.Error(), "jsonschema validation failed with '"+at+"#'\n"))
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func TestTable(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "### Chart `%s`\n\n| Value | Default | Meaning |\n|---|---|---|\n", name)
 		var unused []string
-		rows(t, &out, &unused, root, "", c.Values)
+		rows(t, &out, &unused, root, "", c.values)
 		if len(unused) > 0 {
 			fmt.Fprintf(&out, "\nWithout effect, accepted so that values files of Istio work: %s.\n", strings.Join(unused, ", "))
 		}

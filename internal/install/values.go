@@ -1,13 +1,16 @@
 package install
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/strvals"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -24,11 +27,17 @@ type File struct {
 func ReadValues(files []File, sets []string) (map[string]any, error) {
 	values := map[string]any{}
 	for _, f := range files {
-		one, err := loader.LoadValues(bytes.NewReader(f.Text))
-		if err != nil {
-			return nil, fmt.Errorf("%s has no values: %w; write YAML of the form NAME: VALUE", f.Name, err)
+		for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(f.Text))); ; {
+			document, err := documents.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			one := map[string]any{}
+			if err = errors.Join(err, yaml.Unmarshal(document, &one)); err != nil {
+				return nil, fmt.Errorf("%s has no values: %w; write YAML of the form NAME: VALUE", f.Name, err)
+			}
+			values = mergeMaps(values, one)
 		}
-		values = loader.MergeMaps(values, one)
 	}
 	for _, s := range sets {
 		if err := strvals.ParseInto(s, values); err != nil {
@@ -73,14 +82,14 @@ func revisionOf(values map[string]any) string {
 
 // checkSettings checks the mesh configuration and the values of injection in rendered objects. Warnings are about settings that are ignored.
 func checkSettings(objects []*unstructured.Unstructured) (warnings []string, err error) {
-	mesh, problems := api.DecodeMesh("meshConfig", []byte(text(objects, "mesh")))
+	mesh, problems := api.DecodeMesh("meshConfig", []byte(entryOf(objects, "mesh")))
 	for _, p := range problems {
 		warnings = append(warnings, p.String())
 	}
 	if mesh == nil {
 		return nil, fmt.Errorf("the value meshConfig cannot be used: %v", problems)
 	}
-	values, err := inject.ParseValues([]byte(text(objects, "values")))
+	values, err := inject.ParseValues([]byte(entryOf(objects, "values")))
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +99,8 @@ func checkSettings(objects []*unstructured.Unstructured) (warnings []string, err
 	return warnings, nil
 }
 
-// text returns an entry of the ConfigMap that has it.
-func text(objects []*unstructured.Unstructured, key string) string {
+// entryOf returns an entry of the ConfigMap that has it.
+func entryOf(objects []*unstructured.Unstructured, key string) string {
 	for _, o := range objects {
 		if o.GetKind() != "ConfigMap" {
 			continue

@@ -40,10 +40,17 @@ func (s *state) command(dot any, c *parse.CommandNode, last []any) (any, error) 
 	if _, ok := first.(*parse.NilNode); ok {
 		return nil, s.at(first, fmt.Errorf("nil is not a command"))
 	}
-	if len(c.Args) > 1 || len(last) > 0 {
+	v, err := s.operand(dot, first)
+	f, called := v.(Function)
+	switch {
+	case err != nil:
+		return nil, err
+	case called:
+		return s.apply(dot, first, f, c.Args[1:], last)
+	case len(c.Args) > 1 || len(last) > 0:
 		return nil, s.at(first, fmt.Errorf("%s has arguments, but is not a function", first))
 	}
-	return s.operand(dot, first)
+	return v, nil
 }
 
 // operand returns the value of a constant, a variable, a field, or a pipeline in parentheses.
@@ -108,6 +115,9 @@ func (s *state) variable(name string) *variable {
 // fields returns the value of nested fields.
 func (s *state) fields(n parse.Node, v any, names []string) (any, error) {
 	for _, name := range names {
+		if v == nil && s.strict {
+			return nil, s.at(n, fmt.Errorf("can't evaluate field %s of a value that does not exist", name))
+		}
 		var err error
 		if v, err = field(v, name); err != nil {
 			return nil, s.at(n, err)

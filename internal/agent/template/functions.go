@@ -14,6 +14,11 @@ func (s *state) call(dot any, id *parse.IdentifierNode, args []parse.Node, last 
 	if id.Ident == "and" || id.Ident == "or" {
 		return s.decide(dot, id, args, last)
 	}
+	return s.apply(dot, id, s.functions[id.Ident], args, last)
+}
+
+// apply calls a function with the values of its arguments.
+func (s *state) apply(dot any, n parse.Node, f Function, args []parse.Node, last []any) (any, error) {
 	var values []any
 	for _, a := range args {
 		v, err := s.operand(dot, a)
@@ -22,11 +27,11 @@ func (s *state) call(dot any, id *parse.IdentifierNode, args []parse.Node, last 
 		}
 		values = append(values, v)
 	}
-	v, err := s.functions[id.Ident](append(values, last...)...)
-	if err != nil {
-		return nil, s.at(id, fmt.Errorf("%s: %w", id.Ident, err))
+	v, err := f(append(values, last...)...)
+	if err != nil && !errors.As(err, new(located)) { // a template that it has rendered states its own line
+		err = s.at(n, fmt.Errorf("%s: %w", n, err))
 	}
-	return v, nil
+	return v, err
 }
 
 // decide is and, or or: the first argument that decides, or the last. Arguments behind it are not evaluated.
@@ -48,8 +53,8 @@ func (s *state) decide(dot any, id *parse.IdentifierNode, args []parse.Node, las
 var errArguments = errors.New("wrong number of arguments")
 
 // functions returns the functions that every template has.
-func functions() map[string]function {
-	ordered := func(ok func(order int) bool) function {
+func functions() map[string]Function {
+	ordered := func(ok func(order int) bool) Function {
 		return func(args ...any) (any, error) {
 			if len(args) != 2 {
 				return nil, errArguments
@@ -58,7 +63,7 @@ func functions() map[string]function {
 			return ok(order), err
 		}
 	}
-	return map[string]function{
+	return map[string]Function{
 		"and": nil, "or": nil, // call knows them
 		"not": one(func(v any) (any, error) { return !truth(v), nil }),
 		"len": one(length), "index": index, "eq": equal,
@@ -87,7 +92,7 @@ func functions() map[string]function {
 }
 
 // one is a function of one argument.
-func one(f func(v any) (any, error)) function {
+func one(f func(v any) (any, error)) Function {
 	return func(args ...any) (any, error) {
 		if len(args) != 1 {
 			return nil, errArguments

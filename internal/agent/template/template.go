@@ -11,13 +11,14 @@ package template
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"text/template/parse"
 )
 
-// function is a function that templates may call.
-type function func(args ...any) (any, error)
+// Function is a function that templates may call. An entry of a map that is one is called with the arguments behind it, as text/template calls a method.
+type Function = func(args ...any) (any, error)
 
 const (
 	// maxDepth bounds templates that use themselves.
@@ -29,23 +30,51 @@ const (
 // Render returns the result of a template. name is what errors call it. values are maps with keys of text, structs, lists and plain values, of any
 // depth; more are functions of one argument. A value that does not exist is printed as <no value>. Errors have the line of the template.
 func Render(name, text string, values any, more map[string]func(v any) (any, error)) (string, error) {
-	known := functions()
+	all := map[string]Function{}
 	for name, f := range more {
-		known[name] = one(f)
+		all[name] = one(f)
 	}
-	names := map[string]any{}
-	for name := range known {
-		names[name] = true // the parser wants a value
-	}
-	trees, err := parse.Parse(name, text, "", "", names)
+	set, err := Parse(map[string]string{name: text}, all)
 	if err != nil {
 		return "", err
 	}
-	s := &state{trees: trees, functions: known, tree: trees[name], variables: []variable{{"$", values}}}
+	return set.Render(name, values)
+}
+
+// Set are templates that can use each other.
+type Set struct {
+	// Strict makes a field of a value that does not exist an error, as text/template's option missingkey=zero does.
+	Strict bool
+
+	trees     map[string]*parse.Tree
+	functions map[string]Function
+}
+
+// Parse reads templates by name, and the ones that they define. No two may define the same name. More are functions beside those of text/template.
+func Parse(texts map[string]string, more map[string]Function) (*Set, error) {
+	s := &Set{trees: map[string]*parse.Tree{}, functions: functions()}
+	maps.Copy(s.functions, more)
+	names := map[string]any{}
+	for name := range s.functions {
+		names[name] = true // the parser wants a value
+	}
+	for name, text := range texts {
+		trees, err := parse.Parse(name, text, "", "", names)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(s.trees, trees)
+	}
+	return s, nil
+}
+
+// Render returns the result of one template. Errors have the line of the template.
+func (t *Set) Render(name string, values any) (string, error) {
+	s := &state{trees: t.trees, functions: t.functions, strict: t.Strict, tree: t.trees[name], variables: []variable{{"$", values}}}
 	if s.tree == nil {
 		return "", nil // it is empty
 	}
-	err = s.walk(values, s.tree.Root)
+	err := s.walk(values, s.tree.Root)
 	return s.out.String(), err
 }
 
@@ -57,10 +86,11 @@ type variable struct {
 // state is the state of one rendering.
 type state struct {
 	trees     map[string]*parse.Tree
-	functions map[string]function
+	functions map[string]Function
 	tree      *parse.Tree // the one that is rendered at present
 	variables []variable  // the innermost last
 	depth     int
+	strict    bool
 	out       strings.Builder
 }
 

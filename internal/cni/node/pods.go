@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/pilotmesh/pilot/internal/cni/wire"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // resync is how often pods are handed to observers again: a repair that failed is tried again at the latest then.
@@ -19,12 +19,12 @@ const resync = time.Minute
 
 // Pods are the pods of one node.
 type Pods struct {
-	client   core.CoreV1Interface
+	client   *kubeclient.Core
 	informer cache.SharedIndexInformer
 }
 
 // NewPods returns the pods of a node. Run must run, or each question goes to the API server.
-func NewPods(client core.CoreV1Interface, node string) (*Pods, error) {
+func NewPods(client *kubeclient.Core, node string) (*Pods, error) {
 	list := cache.NewListWatchFromClient(client.RESTClient(), "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
 	p := &Pods{client: client, informer: cache.NewSharedIndexInformer(list, &corev1.Pod{}, resync, cache.Indexers{})}
 	err := p.informer.SetTransform(func(object any) (any, error) {

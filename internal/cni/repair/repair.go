@@ -18,11 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/pilotmesh/pilot/internal/cni/node"
 	"github.com/pilotmesh/pilot/internal/cni/selection"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // Mode is what happens to a pod without rules.
@@ -49,7 +49,7 @@ type Settings struct {
 
 // Controller repairs pods.
 type Controller struct {
-	client core.CoreV1Interface
+	client *kubeclient.Core
 	pods   *node.Pods
 	rules  *node.Rules
 	s      Settings
@@ -58,7 +58,7 @@ type Controller struct {
 }
 
 // New returns a controller for the pods of a node.
-func New(client core.CoreV1Interface, pods *node.Pods, rules *node.Rules, s Settings, log *slog.Logger) *Controller {
+func New(client *kubeclient.Core, pods *node.Pods, rules *node.Rules, s Settings, log *slog.Logger) *Controller {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](200*time.Millisecond, 30*time.Second)
 	return &Controller{client: client, pods: pods, rules: rules, s: s, log: log, queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }

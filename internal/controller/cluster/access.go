@@ -8,22 +8,22 @@ import (
 	authorization "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	accesses "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
 // Accesses asks the API server for the permissions of service accounts.
 type Accesses struct {
-	client accesses.AuthorizationV1Interface
+	client *kubeclient.Creator[*authorization.SubjectAccessReview]
 }
 
 // NewAccesses returns it. It sends no request.
 func NewAccesses(config *rest.Config) (*Accesses, error) {
 	own := rest.AddUserAgent(rest.CopyConfig(config), "access-review")
 	own.QPS, own.Burst = reviewQPS, reviewBurst
-	client, err := accesses.NewForConfig(own)
+	client, err := kubeclient.AccessReviews(own)
 	if err != nil {
 		return nil, fmt.Errorf("a client for reviews of access: %w", err)
 	}
@@ -38,7 +38,7 @@ const (
 
 // MayListSecrets implements permission.Reviewer.
 func (a *Accesses) MayListSecrets(ctx context.Context, namespace, account string) (bool, error) {
-	got, err := a.client.SubjectAccessReviews().Create(ctx, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
+	got, err := a.client.Create(ctx, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
 		User:               identity.Subject(namespace, account),
 		Groups:             []string{groupAccounts, groupAccounts + ":" + namespace, groupAuthenticated},
 		ResourceAttributes: &authorization.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "secrets"},

@@ -7,8 +7,9 @@ import (
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // bundlesMap is the ConfigMap, in the namespace of the control plane, with the last good roots of SPIFFE bundles. Each revision has a key in it,
@@ -17,13 +18,13 @@ const bundlesMap = "pilot-bundles"
 
 // Bundles keeps the last good roots of SPIFFE bundles in a ConfigMap. All replicas read and write them.
 type Bundles struct {
-	maps objects.ConfigMapInterface
+	maps *kubeclient.Resource[*core.ConfigMap, *core.ConfigMapList]
 	key  string
 }
 
 // NewBundles returns a keeper for the replicas of a revision. It sends no request.
 func NewBundles(config *rest.Config, namespace, revision string) (*Bundles, error) {
-	client, err := objects.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "trust-bundles"))
+	client, err := kubeclient.NewCore(rest.AddUserAgent(rest.CopyConfig(config), "trust-bundles"))
 	if err != nil {
 		return nil, fmt.Errorf("a client for the last good roots of SPIFFE bundles: %w", err)
 	}

@@ -11,10 +11,9 @@ import (
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	reviews "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 	"github.com/pilotmesh/pilot/internal/security/identity"
 )
 
@@ -26,14 +25,14 @@ const (
 
 // Reviewer asks the API server whose tokens are.
 type Reviewer struct {
-	client reviews.AuthenticationV1Interface
+	client *kubeclient.Creator[*authentication.TokenReview]
 }
 
 // NewReviewer returns a reviewer. It sends no request.
 func NewReviewer(config *rest.Config) (*Reviewer, error) {
 	own := rest.AddUserAgent(rest.CopyConfig(config), "token-review")
 	own.QPS, own.Burst = reviewQPS, reviewBurst
-	client, err := reviews.NewForConfig(own)
+	client, err := kubeclient.TokenReviews(own)
 	if err != nil {
 		return nil, fmt.Errorf("a client for reviews of tokens: %w", err)
 	}
@@ -49,7 +48,7 @@ const (
 
 // Review implements identity.Reviewer.
 func (r *Reviewer) Review(ctx context.Context, token string, audiences []string) (identity.Review, error) {
-	got, err := r.client.TokenReviews().Create(ctx, &authentication.TokenReview{
+	got, err := r.client.Create(ctx, &authentication.TokenReview{
 		Spec: authentication.TokenReviewSpec{Token: token, Audiences: audiences},
 	}, metav1.CreateOptions{})
 	switch {
@@ -77,13 +76,13 @@ func (r *Reviewer) Review(ctx context.Context, token string, audiences []string)
 
 // SecretStore keeps a self-signed certificate authority in a Secret.
 type SecretStore struct {
-	client          objects.SecretInterface
+	client          *kubeclient.Resource[*core.Secret, *core.SecretList]
 	namespace, name string
 }
 
 // NewSecretStore returns a store. It sends no request.
 func NewSecretStore(config *rest.Config, namespace, name string) (*SecretStore, error) {
-	client, err := objects.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "certificate-authority"))
+	client, err := kubeclient.NewCore(rest.AddUserAgent(rest.CopyConfig(config), "certificate-authority"))
 	if err != nil {
 		return nil, fmt.Errorf("a client for the Secret of the certificate authority: %w", err)
 	}

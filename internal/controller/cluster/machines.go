@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // Machines reads the objects that a virtual machine needs to join the mesh of a cluster, with the rights of the operator who runs the command.
 type Machines struct {
-	core    objects.CoreV1Interface
+	core    *kubeclient.Core
 	dynamic dynamic.Interface
 }
 
@@ -28,7 +28,7 @@ type Machines struct {
 func NewMachines(config *rest.Config) (*Machines, error) {
 	own := rest.AddUserAgent(rest.CopyConfig(config), "pilotctl")
 	own.WarningHandler = rest.NoWarnings{}
-	typed, err := objects.NewForConfig(own)
+	typed, err := kubeclient.NewCore(own)
 	if err != nil {
 		return nil, fmt.Errorf("a client for the cluster: %w", err)
 	}
@@ -86,7 +86,7 @@ func (m *Machines) MachineRoots(ctx context.Context, namespace string) ([]byte, 
 // Token asks for a token of a service account.
 func (m *Machines) Token(ctx context.Context, namespace, account, audience string, valid time.Duration) ([]byte, error) {
 	seconds := int64(valid / time.Second)
-	answer, err := m.core.ServiceAccounts(namespace).CreateToken(ctx, account, &authentication.TokenRequest{
+	answer, err := m.core.Tokens(namespace, account).Create(ctx, &authentication.TokenRequest{
 		Spec: authentication.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds},
 	}, metav1.CreateOptions{})
 	switch {

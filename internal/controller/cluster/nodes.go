@@ -10,18 +10,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // Nodes removes the taint of nodes with a ready agent of the CNI plugin.
-type Nodes struct{ client objects.NodeInterface }
+type Nodes struct {
+	client *kubeclient.Resource[*core.Node, *core.NodeList]
+}
 
 // NewNodes returns a writer to an API server. It sends no request.
 func NewNodes(config *rest.Config) (*Nodes, error) {
-	client, err := objects.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "nodes"))
+	client, err := kubeclient.NewCore(rest.AddUserAgent(rest.CopyConfig(config), "nodes"))
 	if err != nil {
 		return nil, fmt.Errorf("a client for nodes: %w", err)
 	}

@@ -10,9 +10,9 @@ import (
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 	"github.com/pilotmesh/pilot/internal/source/kept"
 )
 
@@ -26,7 +26,7 @@ const (
 // Policies writes the last good versions of access policies to ConfigMaps in the namespace of the control plane. All replicas read
 // them before they are ready.
 type Policies struct {
-	maps objects.ConfigMapInterface
+	maps *kubeclient.Resource[*core.ConfigMap, *core.ConfigMapList]
 	// Map returns the name of the ConfigMap of a part, and Key is the key in it.
 	Map func(part int) string
 	Key string
@@ -37,7 +37,7 @@ type Policies struct {
 
 // NewPolicies returns a writer to an API server. It sends no request.
 func NewPolicies(config *rest.Config, namespace string) (*Policies, error) {
-	client, err := objects.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "policies"))
+	client, err := kubeclient.NewCore(rest.AddUserAgent(rest.CopyConfig(config), "policies"))
 	if err != nil {
 		return nil, fmt.Errorf("a client for the last good versions of policies: %w", err)
 	}

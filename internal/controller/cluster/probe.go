@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	discovery "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // maxMissed is how many tests in a row must fail before validation fails open: one may be lost while a replica ends.
@@ -41,7 +42,7 @@ func (p *policy) saw(answered bool) bool {
 // probe asks the API server whether it reaches the checking webhook of a control plane.
 type probe struct {
 	client              dynamic.Interface
-	endpoints           discovery.DiscoveryV1Interface
+	endpoints           *kubeclient.EndpointSlices
 	namespace, revision string
 	test                SelfTest
 }
@@ -56,7 +57,7 @@ func newProbe(config *rest.Config) (*probe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a client for the test of the webhooks: %w", err)
 	}
-	endpoints, err := discovery.NewForConfig(config)
+	endpoints, err := kubeclient.NewEndpointSlices(config)
 	if err != nil {
 		return nil, fmt.Errorf("a client for the endpoints of the webhooks: %w", err)
 	}
@@ -87,7 +88,7 @@ func (p *probe) answered(ctx context.Context) (bool, error) {
 
 // others reports whether a service of the control plane has a ready endpoint of another pod.
 func (p *probe) others(ctx context.Context, service, pod string) (bool, error) {
-	list, err := p.endpoints.EndpointSlices(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})
+	list, err := p.endpoints.In(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})
 	if err != nil {
 		return false, fmt.Errorf("the endpoints of the service %s/%s: %w", p.namespace, service, err)
 	}

@@ -52,7 +52,7 @@ func (m *Machines) ReaderToken(ctx context.Context, namespace, account string, v
 	}
 	if valid > 0 {
 		seconds := int64(valid / time.Second)
-		answer, err := m.core.ServiceAccounts(namespace).CreateToken(ctx, account, &authentication.TokenRequest{
+		answer, err := m.core.Tokens(namespace, account).Create(ctx, &authentication.TokenRequest{
 			Spec: authentication.TokenRequestSpec{ExpirationSeconds: &seconds},
 		}, metav1.CreateOptions{})
 		if err != nil {

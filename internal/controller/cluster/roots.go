@@ -9,8 +9,9 @@ import (
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // ConfigMaps with the roots of the mesh, and with the lists of certificates that a plugged-in authority has revoked, if there are any. The
@@ -30,7 +31,7 @@ const (
 
 // Roots writes the roots of the mesh into each namespace, so that proxies can check that it is the control plane that they call.
 type Roots struct {
-	client objects.CoreV1Interface
+	client *kubeclient.Core
 	// Namespaces returns the namespaces of the cluster.
 	Namespaces func(ctx context.Context) ([]string, error)
 	// PEM returns the roots, and Revoked the lists of revoked certificates.
@@ -40,7 +41,7 @@ type Roots struct {
 
 // NewRoots returns a writer to an API server. It sends no request.
 func NewRoots(config *rest.Config) (*Roots, error) {
-	client, err := objects.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "roots"))
+	client, err := kubeclient.NewCore(rest.AddUserAgent(rest.CopyConfig(config), "roots"))
 	if err != nil {
 		return nil, fmt.Errorf("a client for the roots of the mesh: %w", err)
 	}

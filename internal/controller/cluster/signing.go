@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
-	signing "k8s.io/client-go/kubernetes/typed/certificates/v1"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // The limit of requests about certificates. Many proxies start at once.
@@ -35,14 +35,14 @@ const (
 // SigningRequests has certificates signed by signers of the cluster (certificates.k8s.io). It approves its requests itself, because the
 // control plane has authenticated the proxy.
 type SigningRequests struct {
-	client signing.CertificatesV1Interface
+	client *kubeclient.Resource[*certificates.CertificateSigningRequest, *certificates.CertificateSigningRequestList]
 }
 
 // NewSigningRequests returns a client. It sends no request.
 func NewSigningRequests(config *rest.Config) (*SigningRequests, error) {
 	own := rest.AddUserAgent(rest.CopyConfig(config), "certificate-requests")
 	own.QPS, own.Burst = signingQPS, signingBurst
-	client, err := signing.NewForConfig(own)
+	client, err := kubeclient.SigningRequests(own)
 	if err != nil {
 		return nil, fmt.Errorf("a client for requests for certificates: %w", err)
 	}
@@ -51,9 +51,8 @@ func NewSigningRequests(config *rest.Config) (*SigningRequests, error) {
 
 // Obtain implements ca.SigningRequests. The request is deleted in the end, whatever comes of it.
 func (s *SigningRequests) Obtain(ctx context.Context, signer, request string, valid time.Duration) ([]byte, error) {
-	requests := s.client.CertificateSigningRequests()
 	seconds := int32(max(valid, shortestSigned) / time.Second)
-	q, err := requests.Create(ctx, &certificates.CertificateSigningRequest{
+	q, err := s.client.Create(ctx, &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "csr-workload-"},
 		Spec: certificates.CertificateSigningRequestSpec{
 			Request: []byte(request), SignerName: signer, ExpirationSeconds: &seconds,
@@ -66,13 +65,13 @@ func (s *SigningRequests) Obtain(ctx context.Context, signer, request string, va
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteWithin)
 		defer cancel()
-		_ = requests.Delete(ctx, q.Name, metav1.DeleteOptions{}) // Kubernetes deletes requests that are old
+		_ = s.client.Delete(ctx, q.Name, metav1.DeleteOptions{}) // Kubernetes deletes requests that are old
 	}()
 	q.Status.Conditions = append(q.Status.Conditions, certificates.CertificateSigningRequestCondition{
 		Type: certificates.CertificateApproved, Status: core.ConditionTrue, Reason: "WorkloadIdentity",
 		Message: "The control plane of the mesh has checked the identity of the workload.", LastUpdateTime: metav1.Now(),
 	})
-	if q, err = requests.UpdateApproval(ctx, q.Name, q, metav1.UpdateOptions{FieldManager: manager}); err != nil {
+	if q, err = s.client.Update(ctx, q, metav1.UpdateOptions{FieldManager: manager}, "approval"); err != nil {
 		return nil, explainSigning("update certificatesigningrequests/approval or approve signers", signer, err)
 	}
 	return s.wait(ctx, q, signer)
@@ -80,7 +79,7 @@ func (s *SigningRequests) Obtain(ctx context.Context, signer, request string, va
 
 // wait waits until a request is signed.
 func (s *SigningRequests) wait(ctx context.Context, q *certificates.CertificateSigningRequest, signer string) ([]byte, error) {
-	w, err := s.client.CertificateSigningRequests().Watch(ctx, metav1.ListOptions{
+	w, err := s.client.Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", q.Name).String(), ResourceVersion: q.ResourceVersion,
 	})
 	if err != nil {
@@ -120,13 +119,13 @@ func explainSigning(right, signer string, err error) error {
 
 // PluggedSecret is a Secret into which a certificate authority may be plugged.
 type PluggedSecret struct {
-	client          objects.SecretInterface
+	client          *kubeclient.Resource[*core.Secret, *core.SecretList]
 	namespace, name string
 }
 
 // NewPluggedSecret returns the Secret of a name. It sends no request.
 func NewPluggedSecret(config *rest.Config, namespace, name string) (*PluggedSecret, error) {
-	client, err := objects.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "certificate-authority"))
+	client, err := kubeclient.NewCore(rest.AddUserAgent(rest.CopyConfig(config), "certificate-authority"))
 	if err != nil {
 		return nil, fmt.Errorf("a client for the Secret of a plugged-in certificate authority: %w", err)
 	}

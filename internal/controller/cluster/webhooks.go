@@ -13,8 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	typed "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 const (
@@ -39,7 +40,7 @@ const (
 // the failurePolicy of the checking ones: Fail after a test has shown that API servers reach them, and Ignore when nothing answers. All else in these
 // objects belongs to the installation. Injecting webhooks keep their failurePolicy, because no pod may start without its proxy.
 type Webhooks struct {
-	client typed.AdmissionregistrationV1Interface
+	client *kubeclient.Hooks
 	probe  *probe
 	// Namespace is the namespace of the control plane. Webhooks of services of other namespaces are left alone.
 	Namespace string
@@ -61,7 +62,7 @@ type Webhooks struct {
 // NewWebhooks returns a writer to an API server. It sends no request.
 func NewWebhooks(config *rest.Config) (*Webhooks, error) {
 	config = rest.AddUserAgent(rest.CopyConfig(config), "webhooks")
-	client, err := typed.NewForConfig(config)
+	client, err := kubeclient.NewHooks(config)
 	if err != nil {
 		return nil, fmt.Errorf("a client for the configurations of webhooks: %w", err)
 	}
@@ -104,7 +105,7 @@ func (w *Webhooks) await(ctx context.Context) {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for missed, there := false, false; !there; {
-		_, err := w.client.MutatingWebhookConfigurations().Get(ctx, w.Mutating, metav1.GetOptions{})
+		_, err := w.client.Mutating().Get(ctx, w.Mutating, metav1.GetOptions{})
 		if there = !apierrors.IsNotFound(err); there && !missed {
 			return
 		}
@@ -119,7 +120,7 @@ func (w *Webhooks) await(ctx context.Context) {
 
 // tags returns the configurations of the tags of this revision.
 func (w *Webhooks) tags(ctx context.Context) (names []string, err error) {
-	list, err := w.client.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: tagName + "," + revisionName + "=" + w.Revision})
+	list, err := w.client.Mutating().List(ctx, metav1.ListOptions{LabelSelector: tagName + "," + revisionName + "=" + w.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("listing the tags of the revision %s: %w", w.Revision, err)
 	}
@@ -162,7 +163,7 @@ func (w *Webhooks) leave(ctx context.Context) error {
 	if w.Validating == "" || w.policy.is != registration.Fail {
 		return nil
 	}
-	is, err := w.client.ValidatingWebhookConfigurations().Get(ctx, w.Validating, metav1.GetOptions{})
+	is, err := w.client.Validating().Get(ctx, w.Validating, metav1.GetOptions{})
 	if err != nil {
 		return w.explain(w.Validating, err)
 	}
@@ -190,7 +191,7 @@ type hook struct {
 }
 
 func (w *Webhooks) mutating(ctx context.Context, name string) error {
-	at := w.client.MutatingWebhookConfigurations()
+	at := w.client.Mutating()
 	is, err := at.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return w.explain(name, err)
@@ -209,7 +210,7 @@ func (w *Webhooks) mutating(ctx context.Context, name string) error {
 
 // validating keeps one configuration, and reports whether it exists. The one of the tag "default" may belong to another revision.
 func (w *Webhooks) validating(ctx context.Context, name string) (there bool, err error) {
-	at := w.client.ValidatingWebhookConfigurations()
+	at := w.client.Validating()
 	is, err := at.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case name == defaultValidator && (apierrors.IsForbidden(err) || err == nil && is.Labels[revisionName] != w.Revision):

@@ -7,23 +7,21 @@ package check
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
+	authorization "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
-	admission "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
-	apps "k8s.io/client-go/kubernetes/typed/apps/v1"
-	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	core "k8s.io/client-go/kubernetes/typed/core/v1"
-	endpoints "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/install"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // Level says how bad a finding is.
@@ -62,13 +60,12 @@ type doctor struct {
 	Options
 
 	// Clients of the groups alone: one of all groups would make the program some megabytes larger.
-	core      core.CoreV1Interface
-	apps      apps.AppsV1Interface
-	hooksOf   admission.AdmissionregistrationV1Interface
-	access    authorization.AuthorizationV1Interface
-	endpoints endpoints.DiscoveryV1Interface
+	core      *kubeclient.Core
+	apps      *kubeclient.Apps
+	hooksOf   *kubeclient.Hooks
+	access    *kubeclient.Creator[*authorization.SelfSubjectAccessReview]
+	endpoints *kubeclient.EndpointSlices
 	dynamic   dynamic.Interface
-	version   *discovery.DiscoveryClient
 	cluster   *install.Cluster
 	date      time.Time // of the API server's last response
 	found     []Finding
@@ -77,16 +74,15 @@ type doctor struct {
 
 // connect makes the clients. It sends no request.
 func (d *doctor) connect(access *rest.Config) error {
-	var failed [8]error
+	var failed [7]error
 	d.cluster, failed[0] = install.Connect(access)
 	access.Wrap(func(next http.RoundTripper) http.RoundTripper { return clock{next, d} })
-	d.core, failed[1] = core.NewForConfig(access)
-	d.apps, failed[2] = apps.NewForConfig(access)
-	d.hooksOf, failed[3] = admission.NewForConfig(access)
-	d.access, failed[4] = authorization.NewForConfig(access)
-	d.endpoints, failed[5] = endpoints.NewForConfig(access)
+	d.core, failed[1] = kubeclient.NewCore(access)
+	d.apps, failed[2] = kubeclient.NewApps(access)
+	d.hooksOf, failed[3] = kubeclient.NewHooks(access)
+	d.access, failed[4] = kubeclient.OwnAccessReviews(access)
+	d.endpoints, failed[5] = kubeclient.NewEndpointSlices(access)
 	d.dynamic, failed[6] = dynamic.NewForConfig(access)
-	d.version, failed[7] = discovery.NewDiscoveryClientForConfig(access)
 	if err := errors.Join(failed[:]...); err != nil {
 		return fmt.Errorf("a client for the cluster: %w", err)
 	}
@@ -119,7 +115,7 @@ func Run(ctx context.Context, access *rest.Config, o Options) ([]Finding, error)
 	if err := d.connect(access); err != nil {
 		return nil, err
 	}
-	if !d.server() {
+	if !d.server(ctx) {
 		return d.found, nil // all others would fail for the same reason
 	}
 	d.time()
@@ -149,9 +145,18 @@ func (d *doctor) unable(check string, err error) {
 // oldest is the first minor version of Kubernetes that has all that the charts use.
 const oldest = 27
 
+// answersWithin is how long the API server may take to state its version.
+const answersWithin = 32 * time.Second
+
 // server checks whether the API server answers, and its version.
-func (d *doctor) server() bool {
-	v, err := d.version.ServerVersion()
+func (d *doctor) server(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	var v version.Info
+	data, err := d.core.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(data, &v)
+	}
 	if err != nil {
 		d.add("api server", Error, "check the kubeconfig and the way to the API server (kubectl version)", "it does not answer: %v", err)
 		return false

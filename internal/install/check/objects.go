@@ -54,7 +54,7 @@ func (d *doctor) permissions(ctx context.Context) {
 		for _, verb := range []string{"create", "patch", "delete"} {
 			one.Verb = verb
 			review := &authorization.SelfSubjectAccessReview{Spec: authorization.SelfSubjectAccessReviewSpec{ResourceAttributes: &one}}
-			answer, err := d.access.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			answer, err := d.access.Create(ctx, review, metav1.CreateOptions{})
 			if err != nil {
 				d.unable(check, err)
 				return
@@ -151,7 +151,7 @@ type hook struct {
 
 // hooks returns the webhooks that call services of meshes.
 func (d *doctor) hooks(ctx context.Context) (all []hook, err error) {
-	mutating, err := d.hooksOf.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	mutating, err := d.hooksOf.Mutating().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (d *doctor) hooks(ctx context.Context) (all []hook, err error) {
 			}
 		}
 	}
-	validating, err := d.hooksOf.ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	validating, err := d.hooksOf.Validating().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (d *doctor) webhooks(ctx context.Context) {
 
 // answered reports whether a service has a ready endpoint.
 func (d *doctor) answered(ctx context.Context, namespace, name string) (bool, error) {
-	slices, err := d.endpoints.EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	slices, err := d.endpoints.In(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
 	if err != nil {
 		return false, err
 	}

@@ -5,16 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // Limits of reading a cluster.
@@ -34,18 +33,15 @@ func (m *Mesh) Read(ctx context.Context, access *rest.Config, namespace string) 
 	if err != nil {
 		return nil, fmt.Errorf("a client for the cluster: %w", err)
 	}
-	kinds, err := discovery.NewDiscoveryClientForConfig(access)
+	core, err := kubeclient.NewCore(access)
 	if err != nil {
 		return nil, fmt.Errorf("a client for the cluster: %w", err)
 	}
-	lists, err := kinds.ServerPreferredResources()
-	if len(lists) == 0 && err != nil {
+	resources, left, err := kinds(ctx, core.RESTClient())
+	if err != nil {
 		return nil, fmt.Errorf("the kinds of the cluster: %w; is this the right cluster (--context)?", err)
 	}
-	if err != nil {
-		left = append(left, fmt.Sprintf("kinds that the API server does not describe: %v", err))
-	}
-	for _, r := range configuration(lists) {
+	for _, r := range resources {
 		if err := m.list(ctx, client.Resource(r), r.Resource); err != nil {
 			left = append(left, err.Error())
 		}
@@ -58,24 +54,6 @@ func (m *Mesh) Read(ctx context.Context, access *rest.Config, namespace string) 
 		}
 	}
 	return left, errors.Join(m.settings(ctx, client, namespace, &left), ctx.Err())
-}
-
-// configuration are the resources with configuration of a mesh.
-func configuration(lists []*metav1.APIResourceList) (all []schema.GroupVersionResource) {
-	for _, list := range lists {
-		at, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			continue
-		}
-		for _, r := range list.APIResources {
-			istio := strings.HasSuffix(at.Group, ".istio.io") && at.Group != "install.istio.io" || at.Group == "gateway.networking.k8s.io"
-			other := at.Group == "networking.k8s.io" && r.Name == "ingresses" || at.Group == "" && r.Name == "namespaces"
-			if (istio || other) && !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") {
-				all = append(all, at.WithResource(r.Name))
-			}
-		}
-	}
-	return all
 }
 
 // list adds all objects of a resource.

@@ -15,10 +15,11 @@ import (
 
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	objects "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // Limits of the log of a container, and of a list of pods.
@@ -30,7 +31,7 @@ const (
 
 // Forward opens a local port that leads to a port of a pod, as kubectl port-forward does. end closes it.
 func Forward(ctx context.Context, access *rest.Config, namespace, pod string, port int) (local string, end func(), err error) {
-	client, err := objects.NewForConfig(access)
+	client, err := kubeclient.NewCore(access)
 	if err != nil {
 		return "", nil, fmt.Errorf("a client for the cluster: %w", err)
 	}
@@ -38,7 +39,7 @@ func Forward(ctx context.Context, access *rest.Config, namespace, pod string, po
 	if err != nil {
 		return "", nil, fmt.Errorf("a client for the cluster: %w", err)
 	}
-	to := client.RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
+	to := client.PortForward(namespace, pod)
 	stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ports, err := portforward.NewOnAddresses(spdy.NewDialer(upgrade, &http.Client{Transport: trip}, http.MethodPost, to),
 		[]string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, io.Discard)
@@ -64,11 +65,11 @@ func Forward(ctx context.Context, access *rest.Config, namespace, pod string, po
 }
 
 // Client reads the state and the logs of pods.
-type Client struct{ core objects.CoreV1Interface }
+type Client struct{ core *kubeclient.Core }
 
 // Connect returns a client of a cluster. It sends no request.
 func Connect(access *rest.Config) (*Client, error) {
-	client, err := objects.NewForConfig(access)
+	client, err := kubeclient.NewCore(access)
 	if err != nil {
 		return nil, fmt.Errorf("a client for the cluster: %w", err)
 	}
@@ -138,5 +139,5 @@ func (c *Client) ControlPlane(ctx context.Context, revision string) (found [][2]
 // Log returns the end of the log of a container, of lines that are not older than since.
 func (c *Client) Log(ctx context.Context, namespace, pod, container string, since time.Duration) ([]byte, error) {
 	lines, size, seconds := int64(logLines), int64(logBytes), int64(since/time.Second)
-	return c.core.Pods(namespace).GetLogs(pod, &core.PodLogOptions{Container: container, TailLines: &lines, LimitBytes: &size, SinceSeconds: &seconds}).DoRaw(ctx)
+	return c.core.Log(namespace, pod, &core.PodLogOptions{Container: container, TailLines: &lines, LimitBytes: &size, SinceSeconds: &seconds}).DoRaw(ctx)
 }

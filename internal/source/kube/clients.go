@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
 // clients are the clients of one API server. They share their connections and the limit of requests.
@@ -47,13 +48,10 @@ func newClients(o Options) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := core.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	if err := discovery.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
+	scheme := kubeclient.Scheme(core.SchemeGroupVersion, &core.ConfigMap{}, &core.ConfigMapList{}, &core.Node{}, &core.NodeList{},
+		&core.Pod{}, &core.PodList{}, &core.Secret{}, &core.SecretList{}, &core.Service{}, &core.ServiceList{})
+	scheme.AddKnownTypes(discovery.SchemeGroupVersion, &discovery.EndpointSlice{}, &discovery.EndpointSliceList{})
+	metav1.AddToGroupVersion(scheme, discovery.SchemeGroupVersion)
 	c := &clients{http: client, params: runtime.NewParameterCodec(scheme)}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
 	typed := func(gv schema.GroupVersion, path string) (*rest.RESTClient, error) {

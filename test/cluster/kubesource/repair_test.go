@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/pilotmesh/pilot/internal/cni/node"
 	"github.com/pilotmesh/pilot/internal/cni/repair"
+	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 )
 
@@ -55,7 +55,7 @@ func (p *place) pluginRole(golden, name string) string {
 func (p *place) repairs(mode repair.Mode, golden, on string) {
 	p.Helper()
 	user := p.namespace + "-" + string(mode)
-	client, err := typed.NewForConfig(p.as(user, p.pluginRole(golden, user)))
+	client, err := kubeclient.NewCore(p.as(user, p.pluginRole(golden, user)))
 	p.must(err)
 	p.Cleanup(func() { p.kubectl("", "delete", "clusterrole,clusterrolebinding", user) })
 	log := slog.New(slog.DiscardHandler)
