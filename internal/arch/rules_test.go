@@ -143,7 +143,7 @@ var flow = []struct{ pkg, imports string }{
 	{"install/pods", "run/kubeclient"},
 	{"install/tags", "install"},
 	{"install/migrate", "api api/code config explain/analyze run/kubeclient"},
-	{"install", "agent/template api api/spelling inject"},
+	{"install", "api api/spelling inject run/template"},
 	{"admin", "ads/protocol ads/protocol/response ads/server api api/code api/kube api/registry api/rejection config/logging engine/omap engine/query engine/store explain/entrance explain/ingresses explain/live explain/patched explain/why/... inject/webhook loop mesh proxy run security/ca security/identity source state/... xds/class xds/resource"},
 	{"admin/bugreport", "admin explain/configdump"},
 	{"admin/dashboard", ""},
@@ -269,7 +269,7 @@ var calls = []struct{ path, name, only, remedy string }{
 	{"log", "Println", "", "take a *slog.Logger"},
 	{"log/slog", "Default", "", "take a *slog.Logger"},
 	{"fmt", "Println", "", "write to an io.Writer or a *slog.Logger that was handed in"},
-	{"text/template", "New", "", "use agent/template: text/template calls methods by name, so the linker keeps every method of the program (the agent was 20 % larger)"},
+	{"text/template", "New", "", "use run/template: text/template calls methods by name, so the linker keeps every method of the program (the agent was 20 % larger)"},
 	{"fmt", "Printf", "", "write to an io.Writer or a *slog.Logger that was handed in"},
 }
 

@@ -16,7 +16,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pilotmesh/pilot/internal/agent/template"
+	"github.com/pilotmesh/pilot/internal/run/template"
 	"github.com/pilotmesh/pilot/manifests"
 )
 

@@ -12,7 +12,7 @@ import (
 	"dario.cat/mergo"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pilotmesh/pilot/internal/agent/template"
+	"github.com/pilotmesh/pilot/internal/run/template"
 )
 
 // The functions of Helm that the charts of this program use, with Helm's results: users may render the same charts with Helm. A test compares both.

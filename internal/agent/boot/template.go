@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
 
-	"github.com/pilotmesh/pilot/internal/agent/template"
+	"github.com/pilotmesh/pilot/internal/run/template"
 )
 
 // absent is what a template prints for a value that does not exist.

@@ -160,7 +160,7 @@ func (c *Candidate) attempt(ctx context.Context, within time.Duration) error {
 	return nil
 }
 
-// write makes this candidate the holder in a Lease; nil stands for one that does not exist.
+// write makes this candidate the holder in a Lease. If there is none (nil), it creates the Lease.
 func (c *Candidate) write(ctx context.Context, is *coordination.Lease) error {
 	seconds, transitions, now := int32(c.Times.Duration/time.Second), int32(0), metav1.NowMicro()
 	acquired := &now

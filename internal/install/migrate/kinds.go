@@ -38,7 +38,7 @@ func kinds(ctx context.Context, client rest.Interface) (all []schema.GroupVersio
 			}
 			var resources metav1.APIResourceList
 			if err := read(ctx, client, path, &resources); err != nil {
-				if !apierrors.IsNotFound(err) { // it has been removed meanwhile
+				if !apierrors.IsNotFound(err) { // it was removed after the list was read
 					left = append(left, fmt.Sprintf("kinds that the API server does not describe: %s: %v", v.GroupVersion, err))
 				}
 				continue
