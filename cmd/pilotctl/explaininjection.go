@@ -26,7 +26,7 @@ FILE has workloads; - is the standard input. Without --namespaceLabels only what
 POD is NAME or NAME.NAMESPACE. Its namespace, the mesh configuration (ConfigMap istio) and the values (ConfigMap istio-sidecar-injector) are read
 from the cluster (--kubeconfig), with the rights of the caller.
 
-Exit codes: 0 all workloads are injected; 1 some are not, or are refused; 2 the command line is invalid.`
+Exit codes: 0 all workloads are injected; 1 some are not, or are refused, or the settings cannot be used; 2 the command line is invalid.`
 
 // explainInjectionFlags are the flags of kube-inject and further ones.
 type explainInjectionFlags struct {

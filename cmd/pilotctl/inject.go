@@ -29,7 +29,8 @@ Values (--valuesFile) are the Helm values of the control plane; the chart has de
 ENABLE_NATIVE_SIDECARS, COMPLIANCE_POLICY and PLATFORM=openshift are read from the environment, the first also from pilot.env of the
 values.
 
-Exit codes: 0 done, also if nothing was injected; 1 a workload was refused, and nothing is printed; 2 the command line is invalid.`
+Exit codes: 0 done, also if nothing was injected; 1 a workload was refused, or the settings in the files cannot be used, and nothing is printed;
+2 the command line is invalid.`
 
 // injectFlags are the settings of the injection of a file.
 type injectFlags struct {
@@ -92,7 +93,7 @@ func injectCommand() *cobra.Command {
 func (f *injectFlags) each(cmd *cobra.Command, files []string, take func(text []byte, outcomes []inject.Outcome)) error {
 	injector, namespace, err := f.injector(cmd.ErrOrStderr())
 	if err != nil {
-		return run.Usage(err)
+		return err
 	}
 	var errs []error
 	for _, name := range files {
@@ -118,7 +119,8 @@ func readInput(name string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// injector reads the settings. Problems of ProxyConfigs go to warnings, because one bad object must not stop the others.
+// injector reads the settings. Problems of ProxyConfigs go to warnings, because one bad object must not stop the others; so do fields of the mesh
+// configuration that have no effect.
 func (f *injectFlags) injector(warnings io.Writer) (*inject.Injector, *inject.Namespace, error) {
 	var c inject.Config
 	var texts [3][]byte
@@ -128,12 +130,15 @@ func (f *injectFlags) injector(warnings io.Writer) (*inject.Injector, *inject.Na
 		}
 		var err error
 		if texts[n], err = os.ReadFile(name); err != nil {
-			return nil, nil, err
+			return nil, nil, run.Usage(err)
 		}
 	}
 	mesh, problems := api.DecodeMesh(f.mesh, texts[0])
 	if mesh == nil {
 		return nil, nil, fmt.Errorf("%s cannot be used: %v", f.mesh, problems)
+	}
+	for _, p := range problems {
+		fmt.Fprintln(warnings, p)
 	}
 	values, err := inject.ParseValues(texts[1])
 	if err != nil {
@@ -157,7 +162,7 @@ func (f *injectFlags) injector(warnings io.Writer) (*inject.Injector, *inject.Na
 	c.Compliance, c.OpenShift, c.Tag = os.Getenv("COMPLIANCE_POLICY"), os.Getenv("PLATFORM") == "openshift", run.ReadBuild().ImageTag()
 	namespace, err := f.namespace()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, run.Usage(err)
 	}
 	injector, err := inject.New(c)
 	return injector, namespace, err

@@ -117,7 +117,7 @@ func (j *job) pluginAnnotations(into map[string]string) error {
 		name  string
 		value Text
 	}{
-		{includeRangesAnnotation, p.IncludeIPRanges}, {excludeRangesAnnotation, p.ExcludeIPRanges}, {includeInAnnotation, p.IncludeInboundPorts},
+		{includeRangesAnnotation, p.IncludeIPRanges}, {excludeRangesAnnotation, p.ExcludeIPRanges},
 		{includeOutAnnotation, p.IncludeOutboundPorts}, {excludeOutAnnotation, p.ExcludeOutboundPorts}, {kubevirtAnnotation, ""}, {rerouteAnnotation, ""},
 		{interfacesAnnotation, ""},
 	} {
@@ -125,6 +125,7 @@ func (j *job) pluginAnnotations(into map[string]string) error {
 			into[a.name] = value
 		}
 	}
+	into[includeInAnnotation] = annotated(j.pod, includeInAnnotation, p.IncludeInboundPorts) // a plugin takes an absent one for all ports
 	into[excludeInAnnotation] = strings.Join(j.sparedPorts(), ",")
 	return nil
 }

@@ -160,7 +160,8 @@ func templatePath(version, kind string) []string {
 	switch version + " " + kind {
 	case "v1 Pod":
 		return []string{}
-	case "v1 ReplicationController", "apps/v1 Deployment", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "apps/v1 ReplicaSet", "batch/v1 Job":
+	case "v1 ReplicationController", "apps/v1 Deployment", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "apps/v1 ReplicaSet", "batch/v1 Job",
+		"apps.openshift.io/v1 DeploymentConfig":
 		return []string{"spec", "template"}
 	case "batch/v1 CronJob":
 		return []string{"spec", "jobTemplate", "spec", "template"}

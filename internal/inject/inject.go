@@ -214,14 +214,15 @@ func (i *Injector) templates(pod *corev1.Pod) ([]string, error) {
 		}
 		return []string{sidecarTemplate}, nil
 	}
-	names := items(text)
-	for _, name := range names {
-		if err := knownTemplate(name); err != nil {
+	if strings.TrimSpace(text) == "" {
+		return nil, refuse(templatesAnnotation, "it names no template; name one, such as %s, or remove the annotation", sidecarTemplate)
+	}
+	names := strings.Split(text, ",")
+	for n, name := range names {
+		names[n] = strings.TrimSpace(name)
+		if err := knownTemplate(names[n]); err != nil {
 			return nil, &refusalError{templatesAnnotation, err.Error()}
 		}
-	}
-	if len(names) == 0 {
-		return nil, refuse(templatesAnnotation, "it names no template; name one, such as %s, or remove the annotation", sidecarTemplate)
 	}
 	return names, nil
 }

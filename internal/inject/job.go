@@ -82,6 +82,11 @@ func (j *job) assemble(t part) error {
 		if err := j.redirect(&t); err != nil {
 			return err
 		}
+	} else if s := scrapeOf(j.pod); s.Scrape == "" && s.Path == "" && s.Port == "" {
+		// Istio points Prometheus at the agent also where none runs. A pod that serves metrics itself is left alone.
+		if _, err := j.mergeMetrics(); err != nil {
+			return err
+		}
 	}
 	pod := j.pod
 	for k, v := range t.labels {

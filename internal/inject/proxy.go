@@ -153,10 +153,14 @@ func (j *job) applications() (names []string) {
 	return names
 }
 
-// ports returns the ports of all containers as JSON, also ports that the user adds to the proxy.
+// ports returns the ports of all containers as JSON in the order in which the user wrote them, also ports that the user adds to the proxy.
 func (j *job) ports() (string, error) {
 	list := []corev1.ContainerPort{}
-	for _, c := range slices.Concat(j.pod.Spec.Containers, j.own.Containers) {
+	containers := slices.Concat(j.pod.Spec.Containers, j.own.Containers)
+	if j.own.First {
+		containers = slices.Concat(j.own.Containers, j.pod.Spec.Containers)
+	}
+	for _, c := range containers {
 		list = append(list, c.Ports...)
 	}
 	b, err := json.Marshal(list)

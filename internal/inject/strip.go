@@ -23,6 +23,8 @@ type status struct {
 type own struct {
 	Containers     []corev1.Container `json:"containers,omitempty"`
 	InitContainers []corev1.Container `json:"initContainers,omitempty"`
+	// First says that these containers, which have ports, stood before all others of the pod.
+	First bool `json:"first,omitempty"`
 }
 
 // find returns a container by its name, wherever it stands; nil if there is none.
@@ -72,6 +74,9 @@ func strip(injected *corev1.Pod) (*corev1.Pod, own, error) {
 		}
 		return slices.DeleteFunc(from, func(c corev1.Container) bool { return ours(c.Name) })
 	}
+	if list := pod.Spec.Containers; !again && len(list) > 1 && ours(list[0].Name) && len(list[0].Ports) > 0 {
+		user.First = true
+	}
 	pod.Spec.Containers = take(pod.Spec.Containers, &user.Containers)
 	pod.Spec.InitContainers = take(pod.Spec.InitContainers, &user.InitContainers)
 	return pod, user, nil
@@ -81,7 +86,7 @@ func strip(injected *corev1.Pod) (*corev1.Pod, own, error) {
 func restore(pod *corev1.Pod) {
 	former := containerIn(&pod.Spec, proxyName)
 	if former == nil {
-		return
+		former = &corev1.Container{} // a template without a proxy
 	}
 	probe.Restore(pod, proxyName, valueOf(former, probe.Variable))
 	if pod.Annotations[scrapePathName] != mergedPath {

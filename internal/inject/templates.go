@@ -95,7 +95,7 @@ func (j *job) sidecar() (part, error) {
 		}
 	}
 	j.mount(&c, &t, j.workloadSocket(), j.credentialSocket(), j.workloadCertificates(), j.roots(), j.revocations(), data(), j.bootstrap(), j.envoy(),
-		j.token(), j.certificates(), podinfo())
+		j.token(), j.certificates(), podinfo(), j.collector())
 	if err := j.userVolumes(&c, &t); err != nil {
 		return t, err
 	}

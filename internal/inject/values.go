@@ -171,6 +171,7 @@ func ParseValues(text []byte) (Values, error) {
 	if err := json.Unmarshal(b, &v); err != nil {
 		return v, fmt.Errorf("the values cannot be used: %w; see the values of Istio's chart istiod for the forms", err)
 	}
+	removeNulls(b, &v.Global.Proxy)
 	if v.FormerCNI.Enabled {
 		v.Pilot.CNI = v.FormerCNI
 	}
@@ -180,6 +181,42 @@ func ParseValues(text []byte) (Values, error) {
 		return v, fmt.Errorf("the value global.proxy.autoInject is %q; write enabled or disabled", v.Global.Proxy.AutoInject)
 	}
 	return v, nil
+}
+
+// removeNulls removes the defaults that the values set to null, as Helm does.
+func removeNulls(b []byte, p *ProxyValues) {
+	type section = map[string]json.RawMessage
+	var v struct {
+		Global struct {
+			Proxy section `json:"proxy"`
+		} `json:"global"`
+	}
+	if json.Unmarshal(b, &v) != nil {
+		return
+	}
+	null := func(text json.RawMessage) bool { return string(text) == "null" }
+	if null(v.Global.Proxy["resources"]) {
+		p.Resources = corev1.ResourceRequirements{}
+	}
+	if null(v.Global.Proxy["startupProbe"]) {
+		p.StartupProbe.Enabled = false
+	}
+	var resources struct {
+		Limits, Requests section
+	}
+	if json.Unmarshal(v.Global.Proxy["resources"], &resources) != nil {
+		return
+	}
+	for name, text := range resources.Limits {
+		if null(text) {
+			delete(p.Resources.Limits, corev1.ResourceName(name))
+		}
+	}
+	for name, text := range resources.Requests {
+		if null(text) {
+			delete(p.Resources.Requests, corev1.ResourceName(name))
+		}
+	}
 }
 
 // complete reports whether values are of a whole installation: they have entries in all sections, although users seldom write them all.

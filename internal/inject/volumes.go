@@ -149,6 +149,17 @@ func (j *job) certificates() volume {
 	return volume{corev1.Volume{Name: "istio-certs", VolumeSource: source}, certsPath, true}
 }
 
+// collector is a Secret with the authorities of the collector of the tracer Lightstep, if the tracing speaks TLS.
+func (j *job) collector() volume {
+	file := j.config.GetTracing().GetTlsSettings().GetCaCertificates()
+	if j.values.Global.Proxy.Tracer != "lightstep" || path.Dir(file) == "." || path.Dir(file) == "/" {
+		return volume{}
+	}
+	optional := true
+	source := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "lightstep.cacert", Optional: &optional}}
+	return volume{corev1.Volume{Name: "lightstep-certs", VolumeSource: source}, path.Dir(file), true}
+}
+
 // podinfo are labels and annotations of the pod, which change while it runs.
 func podinfo() volume {
 	file := func(name string) corev1.DownwardAPIVolumeFile {

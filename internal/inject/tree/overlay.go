@@ -111,11 +111,24 @@ func listKeys(list string) func(map[string]any) string {
 
 func mergeLists(base, over []any, key func(map[string]any) string) []any {
 	out := slices.Clone(base)
+	places := map[string]int{} // of the first entry with each key
+	place := func(entry any, n int) (former int, had bool) {
+		m, ok := entry.(map[string]any)
+		if !ok {
+			return 0, false
+		}
+		k := key(m)
+		if former, had = places[k]; !had {
+			places[k] = n
+		}
+		return former, had
+	}
+	for n, b := range base {
+		place(b, n)
+	}
 	for _, o := range over {
-		m, _ := o.(map[string]any)
-		at := slices.IndexFunc(out, func(b any) bool { bm, ok := b.(map[string]any); return ok && m != nil && key(bm) == key(m) })
-		if at >= 0 {
-			out[at] = o
+		if n, had := place(o, len(out)); had {
+			out[n] = o
 		} else {
 			out = append(out, o)
 		}

@@ -88,7 +88,10 @@ func (p *patcher) named(path string, before, after []any, from, to []string) {
 	before, from = slices.Clone(before), slices.Clone(from)
 	for i, name := range to {
 		place := path + "/" + strconv.Itoa(i)
-		at := slices.Index(from, name)
+		at := i
+		if i >= len(from) || from[i] != name {
+			at = slices.Index(from, name)
+		}
 		switch {
 		case at < 0:
 			p.add("add", place, after[i])
@@ -109,12 +112,14 @@ func (p *patcher) named(path string, before, after []any, from, to []string) {
 // names returns the names of the entries of a list; nil if it has entries without a name, or with the same one.
 func names(list []any) []string {
 	out := make([]string, 0, len(list))
+	seen := make(map[string]bool, len(list))
 	for _, entry := range list {
 		m, _ := entry.(map[string]any)
 		name, _ := m["name"].(string)
-		if name == "" || slices.Contains(out, name) {
+		if name == "" || seen[name] {
 			return nil
 		}
+		seen[name] = true
 		out = append(out, name)
 	}
 	return out
