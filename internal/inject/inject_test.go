@@ -33,7 +33,7 @@ type settings struct {
 }
 
 // prepared returns the injector of an archive.
-func prepared(t *testing.T, text string) (*Injector, *Namespace) {
+func prepared(t testing.TB, text string) (*Injector, *Namespace) {
 	t.Helper()
 	var s settings
 	if err := yaml.UnmarshalStrict([]byte(text), &s); err != nil {
