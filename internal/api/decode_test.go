@@ -195,7 +195,7 @@ func TestHash(t *testing.T) {
 	base := only(t, plain).Object.Hash
 	for _, same := range []string{
 		"# comment\n" + plain,
-		strings.Replace(plain, "{name: a}", "{namespace: default, name: a, annotations: {x: y}, uid: 5, labels: {}}", 1),
+		strings.Replace(plain, "{name: a}", "{namespace: default, name: a, annotations: {x: y}, uid: u, labels: {}}", 1),
 		strings.Replace(plain, "networking.istio.io/v1\n", "networking.istio.io/v1beta1\n", 1),
 		strings.Replace(plain, "resolution: STATIC}", "resolution: STATIC, location: MESH_EXTERNAL, exportTo: []}", 1),
 		`{"spec": {"resolution": "STATIC", "ports": [{"name": "http", "number": 80.0}], "hosts": ["a.example.com"]},

@@ -186,8 +186,12 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 		e.created = t.UTC()
 	case "generateName":
 		e.Fail(m.Line, p, "names are not generated here; set metadata.name")
-	case "uid", "resourceVersion", "generation", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
-		"ownerReferences", "finalizers", "managedFields", "clusterName":
+	case "uid", "resourceVersion", "selfLink", "deletionTimestamp", "clusterName":
+		e.Expect(p, v, document.String)
+	case "generation", "deletionGracePeriodSeconds":
+		e.Expect(p, v, document.Integer)
+	case "ownerReferences", "finalizers", "managedFields":
+		e.Expect(p, v, document.List)
 		e.once(p, v)
 	default:
 		e.unknown(m, at, "name", "namespace", "labels", "annotations", "creationTimestamp")

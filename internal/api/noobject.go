@@ -24,11 +24,13 @@ const (
 )
 
 // formOf returns the form of a well-formed document. One that has a kind and an apiVersion is an object, and one should be that has either
-// from the mesh's configuration, or metadata and a spec.
+// from the mesh's configuration, or metadata and a spec. A list of these should be objects, too.
 func formOf(root *document.Value) Form {
 	version, name := root.Get("apiVersion").Text(), root.Get("kind").Text()
 	groupName, _, _ := strings.Cut(version, "/")
 	switch {
+	case root.Kind == document.List && len(root.Items) > 0 && root.Items[0].Kind == document.Mapping:
+		return formOf(root.Items[0]) // a list of objects, which no object is
 	case root.Kind != document.Mapping:
 		return NoObject
 	case strings.Contains(root.Get("metadata").Get("name").Text(), "{{"):

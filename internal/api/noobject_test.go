@@ -21,6 +21,8 @@ func TestForms(t *testing.T) {
 		{"package.json", `{"name": "a", "version": "1.0.0"}`, api.NoObject},
 		{"a chart", "apiVersion: v2\nname: a", api.NoObject},
 		{"a list", "- {op: add, path: /spec}", api.NoObject},
+		{"a list of objects", "- {apiVersion: networking.istio.io/v1, kind: Sidecar}", api.AnObject},
+		{"a list of lists", "- - {apiVersion: networking.istio.io/v1, kind: Sidecar}", api.NoObject},
 		{"a text", "hello", api.NoObject},
 		{"a kind of another program without a version", "kind: pipeline\nsteps: []", api.NoObject},
 		{"a kind of the mesh alone", "kind: Sidecar", api.AnObject},

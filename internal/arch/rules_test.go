@@ -116,7 +116,7 @@ var flow = []struct{ pkg, imports string }{
 	{"explain/configdump", ""},
 	{"explain/sarif", "api api/code"},
 	{"explain/live", "ads/protocol ads/server api api/kube engine/store loop proxy xds/resource"},
-	{"explain/analyze", "api api/code api/kube api/spelling engine/omap engine/query engine/store explain/entrance explain/ingresses explain/patched explain/why/... mesh security/credential source source/object state/... xds/class"},
+	{"explain/analyze", "api api/code api/kube api/spelling engine/omap engine/query engine/store explain/entrance explain/ingresses explain/patched explain/why/... inject mesh security/credential source source/object state/... xds/class"},
 	// What queries want, done outside.
 	{"controller/fair", ""},
 	{"controller/addresses", "api engine/omap loop view/allocation"},

@@ -32,14 +32,10 @@ func (i *Injector) proxyConfig(j *job, namespace string) (*meshconfig.ProxyConfi
 		over, found := api.OverlayProxy(merged, text)
 		var errs []error
 		for _, p := range found {
-			line := fmt.Sprintf("line %d: ", p.Position.Line)
-			if p.Field != "" {
-				line += p.Field + " "
-			}
 			if p.Severity == api.Error {
-				errs = append(errs, refuse(configAnnotation, "%s%s", line, p.Reason))
+				errs = append(errs, refuse(configAnnotation, "%s", inConfig(p)))
 			} else {
-				j.warn("annotation %s: %s%s", configAnnotation, line, p.Reason)
+				j.warn("annotation %s: %s", configAnnotation, inConfig(p))
 			}
 		}
 		if len(errs) > 0 {
@@ -51,6 +47,14 @@ func (i *Injector) proxyConfig(j *job, namespace string) (*meshconfig.ProxyConfi
 		return !everyone(s) && labels.SelectorFromSet(s.Selector.MatchLabels).Matches(labels.Set(j.pod.Labels))
 	})
 	return merged, checkEnv(merged.ProxyMetadata)
+}
+
+// inConfig returns the text of a problem in the annotation with a ProxyConfig, with its place there.
+func inConfig(p api.Problem) string {
+	if p.Field == "" {
+		return fmt.Sprintf("line %d: %s", p.Position.Line, p.Reason)
+	}
+	return fmt.Sprintf("line %d: %s %s", p.Position.Line, p.Field, p.Reason)
 }
 
 // lay lays the oldest object of a namespace that fits over a ProxyConfig.

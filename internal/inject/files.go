@@ -122,7 +122,7 @@ func (f *file) object(b []byte) ([]byte, error) {
 	if head.APIVersion == "v1" && head.Kind == "List" {
 		return f.list(b, head.Items)
 	}
-	path := templatePath(head.APIVersion, head.Kind)
+	path := owner.TemplatePath(head.APIVersion, head.Kind)
 	if path == nil {
 		return nil, nil
 	}
@@ -153,20 +153,6 @@ func (f *file) list(b []byte, items []json.RawMessage) ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(whole)
-}
-
-// templatePath returns where a kind of workload has the pods that it makes; nil for kinds that make none. Its elements are names of fields.
-func templatePath(version, kind string) []string {
-	switch version + " " + kind {
-	case "v1 Pod":
-		return []string{}
-	case "v1 ReplicationController", "apps/v1 Deployment", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "apps/v1 ReplicaSet", "batch/v1 Job",
-		"apps.openshift.io/v1 DeploymentConfig":
-		return []string{"spec", "template"}
-	case "batch/v1 CronJob":
-		return []string{"spec", "jobTemplate", "spec", "template"}
-	}
-	return nil
 }
 
 // workload returns an injected workload, nil if it stays as it is.

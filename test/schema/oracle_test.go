@@ -39,7 +39,7 @@ type oracle struct {
 }
 
 // kinds are the kinds that the product acts on.
-var kinds = []string{"AuthorizationPolicy", "DestinationRule", "PeerAuthentication", "RequestAuthentication", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry"}
+var kinds = []string{"AuthorizationPolicy", "DestinationRule", "PeerAuthentication", "RequestAuthentication", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry", "WorkloadGroup"}
 
 // oracles reads the CRDs that the API module ships.
 func oracles(t *testing.T) map[string]*oracle {

@@ -476,7 +476,7 @@ func (c *checker) credential(p *document.Path, name string) {
 	}
 	namespace, configMap, ok := strings.Cut(rest, "/")
 	switch {
-	case !ok || configMap == "" || namespace == "":
+	case !ok || configMap == "" || namespace == "" || strings.Contains(configMap, "/"):
 		c.fail(p, "%s does not have the form configmap://namespace/name", document.Quote(name))
 	case namespace != c.namespace:
 		c.fail(p, "%s is in another namespace; a rule takes CAs of its own namespace only", document.Quote(name))

@@ -41,7 +41,7 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 	if delegate {
 		c.leaf(p, vs)
 	} else {
-		c.virtualHosts(p.Field("hosts"), vs.Hosts, sidecars)
+		c.virtualHosts(p.Field("hosts"), vs, sidecars)
 	}
 	// Matches can restrict a rule to gateways. Only gateways have the claims of a token.
 	for i, route := range vs.Http {
@@ -75,12 +75,13 @@ func (c *checker) leaf(p *document.Path, vs *networking.VirtualService) {
 	}
 }
 
-func (c *checker) virtualHosts(p *document.Path, hosts []string, sidecars bool) {
+func (c *checker) virtualHosts(p *document.Path, vs *networking.VirtualService, sidecars bool) {
+	hosts, generated := vs.Hosts, !sidecars && matchesServerNames(vs)
 	for i, h := range hosts {
 		at := p.At(i)
 		switch {
 		case syntax.IsIP(h):
-		case !sidecars && syntax.IsGeneratedSNI(h):
+		case generated && syntax.IsGeneratedSNI(h):
 		case h == "*" && sidecars:
 			c.fail(at, "the bare wildcard is for gateways only; name the hosts, or gateways other than mesh")
 		default:
@@ -93,6 +94,18 @@ func (c *checker) virtualHosts(p *document.Path, hosts []string, sidecars bool) 
 			}
 		}
 	}
+}
+
+// matchesServerNames reports whether a VirtualService has a route for server names of TLS. Only such a route can have names that sidecars generate.
+func matchesServerNames(vs *networking.VirtualService) bool {
+	for _, route := range vs.Tls {
+		for _, m := range route.GetMatch() {
+			if len(m.GetSniHosts()) > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // destination checks a destination.

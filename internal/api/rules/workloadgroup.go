@@ -59,10 +59,7 @@ func (c *checker) probe(p *document.Path, probe *networking.ReadinessProbe) {
 		c.httpProbe(p.Field("httpGet"), m.HttpGet)
 	case *networking.ReadinessProbe_TcpSocket:
 		port("tcpSocket", m.TcpSocket.GetPort())
-	case *networking.ReadinessProbe_Grpc:
-		if n := m.Grpc.GetPort(); n != 0 {
-			port("grpc", n)
-		}
+	case *networking.ReadinessProbe_Grpc: // package shape checks the port
 	case *networking.ReadinessProbe_Exec:
 		if len(m.Exec.GetCommand()) == 0 {
 			c.fail(p.Field("exec").Field("command"), "a command has at least one word")

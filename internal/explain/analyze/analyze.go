@@ -97,7 +97,7 @@ func (a *Analysis) File(name string, data []byte) {
 				form = max(form, doc.Form)
 			}
 		case doc.Other != nil:
-			a.kubernetes(doc, settings != nil)
+			a.kubernetes(doc, unchecked[i], settings != nil)
 		default:
 			a.object(doc, unchecked[i])
 		}
@@ -123,8 +123,9 @@ func (a *Analysis) object(doc *api.Document, text api.Document) {
 }
 
 // kubernetes adds a document of a kind that is not one of Istio's. Two documents of one object are no mistake: variants of a Deployment
-// often lie side by side, and the first one counts. settings is true if the document has a mesh configuration.
-func (a *Analysis) kubernetes(doc *api.Document, settings bool) {
+// often lie side by side, and the first one counts. text is the document as it was before the check. settings is true if the document has a mesh
+// configuration.
+func (a *Analysis) kubernetes(doc *api.Document, text api.Document, settings bool) {
 	items, read, problem := a.converter.Read(doc, cluster)
 	switch {
 	case problem != nil:
@@ -135,6 +136,7 @@ func (a *Analysis) kubernetes(doc *api.Document, settings bool) {
 	case !read:
 	default:
 		a.Objects++
+		a.problems = append(a.problems, annotations(doc, text)...)
 	}
 	for _, item := range items {
 		if _, again := a.values[item.Key]; !again {

@@ -1,4 +1,4 @@
-// Package owner finds the workload that a pod belongs to, from the pod alone. It is pure: it has no goroutines and no state.
+// Package owner finds the workload that a pod belongs to, from the pod alone, and the pod in a workload. It is pure: it has no goroutines and no state.
 package owner
 
 import (
@@ -59,4 +59,18 @@ func Of(pod *corev1.Pod) Workload {
 		}
 	}
 	return o
+}
+
+// TemplatePath returns where a kind of workload has the pods that it makes; nil for kinds that make none. Its elements are names of fields.
+func TemplatePath(version, kind string) []string {
+	switch version + " " + kind {
+	case "v1 Pod":
+		return []string{}
+	case "v1 ReplicationController", "apps/v1 Deployment", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "apps/v1 ReplicaSet", "batch/v1 Job",
+		"apps.openshift.io/v1 DeploymentConfig":
+		return []string{"spec", "template"}
+	case "batch/v1 CronJob":
+		return []string{"spec", "jobTemplate", "spec", "template"}
+	}
+	return nil
 }

@@ -70,7 +70,7 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 		"LoadBalancerSettings.BackendUtilizationLB.weight_update_period":
 		return anyTime
 	case "HTTPMatchRequest.port", "L4MatchAttributes.port", "TLSMatchAttributes.port", "HTTPRedirect.port",
-		"ServicePort.target_port", "EnvoyFilter.WaypointMatch.port_number", "istio.type.v1beta1.PortSelector.number":
+		"ServicePort.target_port", "EnvoyFilter.WaypointMatch.port_number", "GrpcHealthCheckConfig.port", "istio.type.v1beta1.PortSelector.number":
 		return portNumber
 	case "Percent.value", "HTTPFaultInjection.Delay.percent", "HTTPRoute.mirror_percent",
 		"OutlierDetection.max_ejection_percent", "OutlierDetection.min_health_percent",

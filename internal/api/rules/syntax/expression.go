@@ -2,7 +2,9 @@ package syntax
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -302,7 +304,11 @@ func (p *expressionParser) next() {
 		}
 		p.token, p.at = literalToken, begin+n
 	} else if n := numberLen(rest); n > 0 {
+		negative := p.token == signToken && p.word == "-"
 		p.token, p.at = literalToken, begin+n
+		if p.word = rest[:n]; !fits(p.word, negative) {
+			p.fail("the number has more than 64 bits")
+		}
 	} else if n := wordLen(rest); n > 0 {
 		p.token, p.at = nameToken, begin+n
 	} else {
@@ -381,6 +387,20 @@ func numberLen(s string) int {
 		return e
 	}
 	return unsigned(s, n)
+}
+
+// fits reports whether the 64 bits of CEL's numbers hold a number. negative is true behind a minus.
+func fits(s string, negative bool) bool {
+	digits, base := s, 10
+	if strings.HasPrefix(s, "0x") || strings.HasPrefix(s, "0X") {
+		digits, base = s[2:], 16
+	} else if strings.ContainsAny(s, ".eE") {
+		_, err := strconv.ParseFloat(s, 64)
+		return err == nil
+	}
+	plain := strings.TrimRight(digits, "uU")
+	n, err := strconv.ParseUint(plain, base, 64)
+	return err == nil && (plain != digits || n <= math.MaxInt64 || negative && n == math.MaxInt64+1)
 }
 
 func unsigned(s string, n int) int {

@@ -7,6 +7,7 @@ func TestExpression(t *testing.T) {
 		"a", "a.b.c", "a == b && c != 'd' || !e", "-1 + 2.5e3 * 0xFFu % 3", "a in [1, 2,]", "{'a': 1, 'b': [2]}['a']", "f(a, b).g()", "a ? b : c ? d : e",
 		"has(a.b)", "l.all(x, x > 1)", "Type{a: 1, b: 2}", ".a.b.Type{}", `r"\d" + b'x' + """a "quoted" text"""`, "'\\u00e9'", "a // comment", "true && null == a", "a[0][1].b",
 		"a < b < c", "(a)", "1u", ".5 + a", "!!a", "--1",
+		"9223372036854775807 + -9223372036854775808", "18446744073709551615u", "0xFFFFFFFFFFFFFFFFu", "0x7FFFFFFFFFFFFFFF", "1e308",
 	} {
 		if reason := Expression(s); reason != "" {
 			t.Errorf("%s: %s", s, reason)
@@ -15,6 +16,7 @@ func TestExpression(t *testing.T) {
 	for _, s := range []string{
 		"", " ", "a = b", "(a", "a)", "a b", "a and b", "'a", "a.", "a..b", "a &", "a &&", "f(a,)", "f(,)", "[a b]", "{a}", "a ? b", "1a", "'\\q'", "a # b", "if", "a.in", "x.for.y(", "has(a)",
 		"l.all(x.y, true)", "Type{1: a}", "a[", "!-a", "\"a\nb\"", "for",
+		"9223372036854775808", "18446744073709551616u", "0x8000000000000000", "-9223372036854775809", "1e309",
 	} {
 		if Expression(s) == "" {
 			t.Errorf("%q passes", s)

@@ -347,7 +347,12 @@ func HostPort(s string) string {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Sprintf("%s: the port must be a number from 1 to 65535", document.Quote(s))
 	}
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") && IsIP(host[1:len(host)-1]) || IsIP(host) {
+	switch {
+	case strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") && IsIP(host[1:len(host)-1]):
+		return ""
+	case IsIP(host) && strings.Contains(host, ":"):
+		return fmt.Sprintf("%s: write an IPv6 address in brackets, like [%s]:%s", document.Quote(s), host, port)
+	case IsIP(host):
 		return ""
 	}
 	return FQDN(host)
