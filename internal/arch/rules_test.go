@@ -135,9 +135,10 @@ var flow = []struct{ pkg, imports string }{
 	// Pages and metrics; the agent.
 	{"inject/owner", ""},
 	{"inject/probe", ""},
+	{"inject/scrape", ""},
 	{"inject/tree", ""},
 	{"inject/webhook", "api inject inject/owner inject/tree"},
-	{"inject", "api inject/owner inject/probe inject/tree"},
+	{"inject", "api inject/owner inject/probe inject/scrape inject/tree"},
 	// Objects of a control plane on a cluster.
 	{"install/check", "api inject install run/kubeclient"},
 	{"install/pods", "run/kubeclient"},

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/inject/owner"
+	"github.com/pilotmesh/pilot/internal/inject/scrape"
 	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
@@ -18,7 +19,7 @@ func anyPod(t *rapid.T) *corev1.Pod {
 	p := pod(map[string]string{})
 	annotations := map[string][]string{
 		templatesAnnotation: {gatewayTemplate, grpcAgentTemplate, grpcSimpleTemplate, "sidecar,grpc-simple"}, interceptionAnnotation: {"NONE", "TPROXY"},
-		nativeAnnotation: {"true", "false", "odd"}, statusPortAnnotation: {"0", "15055"}, scrapeName: {"true", "false"}, scrapePortName: {"80", "15020"},
+		nativeAnnotation: {"true", "false", "odd"}, statusPortAnnotation: {"0", "15055"}, scrape.Name: {"true", "false"}, scrape.PortName: {"80", "15020"},
 		"prometheus.io.path": {"/m"}, rewriteAnnotation: {"false"}, excludeInAnnotation: {"22", "15020"}, multusAnnotation: {"a/b", `[{"name":"x"}]`},
 		configAnnotation: {"concurrency: 3", "holdApplicationUntilProxyStarts: true", "proxyMetadata: {A: b}"}, cpuAnnotation: {"5m"},
 		userVolumeAnnotation: {`{"more":{"emptyDir":{}}}`}, bootstrapAnnotation: {"boot"}, beforeAnnotation: {"i1"}, targetsAnnotation: {"70:/x"},

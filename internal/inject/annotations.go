@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/pilotmesh/pilot/internal/inject/scrape"
 )
 
 // Labels and annotations of pods.
@@ -137,7 +139,7 @@ func annotationChecks() map[string]func(string) string {
 		includeInAnnotation: starOr(ports), excludeInAnnotation: ports,
 		includeOutAnnotation: starOr(ports), excludeOutAnnotation: ports,
 		interfacesAnnotation: interfaces, kubevirtAnnotation: interfaces, rerouteAnnotation: interfaces,
-		mergeAnnotation: truth, targetsAnnotation: func(s string) string { _, reason := scrapeTargets(s); return reason },
+		mergeAnnotation: truth, targetsAnnotation: func(s string) string { _, mistake := scrape.ParseTargets(s); return mistake },
 		cpuAnnotation: quantity, cpuLimitAnnotation: quantity, memoryAnnotation: quantity, memoryLimitAnnotation: quantity,
 	}
 }

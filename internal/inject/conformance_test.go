@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/pilotmesh/pilot/internal/inject/scrape"
 )
 
 // withContainers returns a pod with annotations and the containers of a text.
@@ -76,7 +78,7 @@ func TestCollector(t *testing.T) {
 // TestScrapeWithoutAgent: Prometheus is pointed at the agent of a pod that has none, as by Istio, unless the pod says where its metrics are.
 func TestScrapeWithoutAgent(t *testing.T) {
 	i, _ := prepared(t, "{}")
-	for own, want := range map[string]string{"": "15020 /stats/prometheus true", scrapePortName: "9090  ", scrapeName: "  9090"} {
+	for own, want := range map[string]string{"": "15020 /stats/prometheus true", scrape.PortName: "9090  ", scrape.Name: "  9090"} {
 		p := pod(map[string]string{templatesAnnotation: grpcSimpleTemplate})
 		if own != "" {
 			p.Annotations[own] = "9090"
@@ -84,7 +86,7 @@ func TestScrapeWithoutAgent(t *testing.T) {
 		once := injected(t, i, p)
 		for _, after := range []*corev1.Pod{once, injected(t, i, once)} {
 			a := after.Annotations
-			if got := a[scrapePortName] + " " + a[scrapePathName] + " " + a[scrapeName]; got != want {
+			if got := a[scrape.PortName] + " " + a[scrape.PathName] + " " + a[scrape.Name]; got != want {
 				t.Errorf("%q: %q, want %q", own, got, want)
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/inject/owner"
+	"github.com/pilotmesh/pilot/internal/inject/scrape"
 	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
@@ -306,7 +307,7 @@ func TestStatusPort(t *testing.T) {
 	after := injected(t, i, p)
 	c, capture := containerIn(&after.Spec, proxyName), containerIn(&after.Spec, captureName)
 	spared := capture.Args[slices.Index(capture.Args, "-d")+1]
-	if !slices.Contains(c.Args, "--statusPort=15999") || spared != "15090,15021,15999" || after.Annotations[scrapePortName] != "15999" ||
+	if !slices.Contains(c.Args, "--statusPort=15999") || spared != "15090,15021,15999" || after.Annotations[scrape.PortName] != "15999" ||
 		after.Spec.Containers[0].LivenessProbe.HTTPGet.Port.IntVal != 15999 || c.Lifecycle.PreStop.Exec.Command[2] != "--debug-port=15999" {
 		t.Errorf("%v %s %v %v", c.Args, spared, after.Annotations, c.Lifecycle)
 	}
@@ -315,7 +316,7 @@ func TestStatusPort(t *testing.T) {
 	c, capture = containerIn(&after.Spec, proxyName), containerIn(&after.Spec, captureName)
 	spared = capture.Args[slices.Index(capture.Args, "-d")+1]
 	if c.ReadinessProbe != nil || c.StartupProbe != nil || slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--statusPort") }) ||
-		spared != "15090,15021" || after.Annotations[scrapePortName] != "15020" || after.Spec.Containers[0].LivenessProbe.HTTPGet.Port.IntVal != 80 {
+		spared != "15090,15021" || after.Annotations[scrape.PortName] != "15020" || after.Spec.Containers[0].LivenessProbe.HTTPGet.Port.IntVal != 80 {
 		t.Errorf("without health checks: %v %s %v %v", c, spared, after.Annotations, after.Spec.Containers[0].LivenessProbe)
 	}
 }

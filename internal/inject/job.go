@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pilotmesh/pilot/internal/inject/probe"
+	"github.com/pilotmesh/pilot/internal/inject/scrape"
 	"github.com/pilotmesh/pilot/internal/inject/tree"
 )
 
@@ -82,7 +83,7 @@ func (j *job) assemble(t part) error {
 		if err := j.redirect(&t); err != nil {
 			return err
 		}
-	} else if s := scrapeOf(j.pod); s.Scrape == "" && s.Path == "" && s.Port == "" {
+	} else if scrape.Of(j.pod.Annotations).Unset() {
 		// Istio points Prometheus at the agent also where none runs. A pod that serves metrics itself is left alone.
 		if _, err := j.mergeMetrics(); err != nil {
 			return err

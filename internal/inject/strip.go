@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pilotmesh/pilot/internal/inject/probe"
+	"github.com/pilotmesh/pilot/internal/inject/scrape"
 )
 
 // status is the content of the annotation of an injected pod: the names of all additions.
@@ -89,13 +90,13 @@ func restore(pod *corev1.Pod) {
 		former = &corev1.Container{} // a template without a proxy
 	}
 	probe.Restore(pod, proxyName, valueOf(former, probe.Variable))
-	if pod.Annotations[scrapePathName] != mergedPath {
+	if pod.Annotations[scrape.PathName] != mergedPath {
 		return
 	}
-	clearScrape(pod)
-	var s scrape
+	scrape.Clear(pod.Annotations)
+	var s scrape.Settings
 	if json.Unmarshal([]byte(valueOf(former, scrapeVariable)), &s) == nil {
-		for name, value := range map[string]string{scrapeName: s.Scrape, scrapePathName: s.Path, scrapePortName: s.Port} {
+		for name, value := range map[string]string{scrape.Name: s.Scrape, scrape.PathName: s.Path, scrape.PortName: s.Port} {
 			if value != "" {
 				pod.Annotations[name] = value
 			}
