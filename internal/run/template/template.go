@@ -50,7 +50,7 @@ type Set struct {
 	functions map[string]Function
 }
 
-// Parse reads templates by name, and the templates that these define. No two may define the same name. More are functions beside those of text/template.
+// Parse reads templates by name, and the templates that these define. No two may define the same name. Functions are the ones of text/template and more.
 func Parse(texts map[string]string, more map[string]Function) (*Set, error) {
 	s := &Set{trees: map[string]*parse.Tree{}, functions: functions()}
 	maps.Copy(s.functions, more)
