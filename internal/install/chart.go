@@ -143,7 +143,9 @@ func (c *chart) render(r Release, values map[string]any) (map[string]string, err
 		}
 		text, err := set.Render(name, top)
 		if refused := (refusal{}); errors.As(err, &refused) {
-			return nil, fmt.Errorf("execution error at (%s): %w", strings.Split(err.Error(), ": ")[1], refused)
+			_, place, _ := strings.Cut(err.Error(), ": ")
+			place, _, _ = strings.Cut(place, ": ")
+			return nil, fmt.Errorf("execution error at (%s): %w", place, refused)
 		}
 		if err != nil {
 			return nil, err

@@ -71,10 +71,13 @@ func functions() map[string]template.Function {
 		},
 		"ternary": func(args ...any) (any, error) {
 			first, err := argument[bool](args, 2)
-			if err == nil && first {
+			switch {
+			case err != nil:
+				return nil, err
+			case first:
 				return args[0], nil
 			}
-			return args[min(1, len(args))], err
+			return args[1], nil
 		},
 		"list":               func(args ...any) (any, error) { return slices.Clone(args), nil },
 		"has":                has,
