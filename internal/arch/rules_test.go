@@ -153,7 +153,11 @@ var flow = []struct{ pkg, imports string }{
 	{"admin/dashboard", ""},
 	{"admin/summary", "admin explain/entrance explain/why/..."},
 	// Commands of pilotctl, and the part that they share.
-	{"ctl/console", "admin install/pods run"},
+	{"ctl/console", "admin api install/pods run"},
+	{"ctl/installation", "ctl/console install run"},
+	{"ctl/machines", "agent/vm api controller/cluster ctl/console run run/statefile security/identity source/kube"},
+	{"ctl/registered", "admin api/registry ctl/console run source/consul source/eureka source/nacos source/registries source/zookeeper"},
+	{"ctl/traffic", "admin ctl/console explain/flow run"},
 	{"ctl/proxyconfig", "admin ctl/console explain/configdump install/pods run"},
 	{"ctl/tag", "ctl/console install install/tags run"},
 	{"ctl/remotes", "controller/cluster ctl/console run source source/kube"},
@@ -210,8 +214,7 @@ var largePackages = map[string]struct {
 	lines int
 	why   string
 }{
-	"xds/class":             {3500, "the stack of layers and the queries that fill it read each other"},
-	module + "cmd/pilotctl": {3900, "each command is one file, and all share the flags of the program"},
+	"xds/class": {3500, "the stack of layers and the queries that fill it read each other"},
 }
 
 // exportedNames is how many types, functions, constants and variables a package may export. One with more says why in its
