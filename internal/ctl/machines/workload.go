@@ -1,8 +1,11 @@
-package main
+// Package machines has the commands of pilotctl for proxies outside Kubernetes: workload makes the files with which a virtual machine joins the
+// mesh, and token create issues tokens.
+//
+// The package starts no goroutines.
+package machines
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,30 +14,25 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/agent/vm"
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/run/statefile"
-	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/source/kube"
 )
 
-// experimental holds the commands that istioctl has there, so that they can be typed as Istio's users are used to.
-func experimental() *cobra.Command {
-	c := &cobra.Command{Use: "experimental", Aliases: []string{"x", "exp"}, Short: "The commands that istioctl has here", Hidden: true}
-	c.AddCommand(workloadCommand(), describeCommand())
-	return c
-}
+// Environment returns a variable of the environment, and whether it is set.
+type Environment = func(name string) (string, bool)
 
-func workloadCommand() *cobra.Command {
+// WorkloadCommand returns workload. env has the variables of the environment.
+func WorkloadCommand(env Environment) *cobra.Command {
 	c := &cobra.Command{Use: "workload", Short: "Virtual machines in the mesh"}
 	group := &cobra.Command{Use: "group", Short: "WorkloadGroups: what machines of one kind have in common"}
 	group.AddCommand(groupCreate())
 	entry := &cobra.Command{Use: "entry", Short: "Single machines"}
-	entry.AddCommand(entryConfigure())
+	entry.AddCommand(entryConfigure(env))
 	c.AddCommand(group, entry)
 	return c
 }
@@ -91,9 +89,11 @@ type entryFlags struct {
 	internalIP, externalIP, discovery, stateDir, meshConfigs string
 	seconds                                                  int64
 	register, dns                                            bool
+
+	env Environment
 }
 
-func entryConfigure() *cobra.Command {
+func entryConfigure(env Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "configure -o FOLDER",
 		Short: "Write the files with which a virtual machine joins the mesh",
@@ -105,7 +105,7 @@ func entryConfigure() *cobra.Command {
   pilotctl workload entry configure -f group.yaml --stateDir ~/.local/state/pilot --discoveryAddress 192.0.2.1:15012 -o vm-files`,
 		Args: cobra.NoArgs,
 	}
-	e := &entryFlags{}
+	e := &entryFlags{env: env}
 	f := c.Flags()
 	f.StringVarP(&e.file, "file", "f", "", "file with the WorkloadGroup")
 	f.StringVar(&e.name, "name", "", "name of the WorkloadGroup")
@@ -140,7 +140,7 @@ func (e *entryFlags) run(cmd *cobra.Command) error {
 	}
 	var from origin = folder{dir: statefile.Dir(e.stateDir)}
 	if e.stateDir == "" {
-		access, err := kube.Connect(cmp.Or(e.kubeconfig, defaultKubeconfig()))
+		access, err := kube.Connect(cmp.Or(e.kubeconfig, console.Kubeconfig(e.env)))
 		if err != nil {
 			return err
 		}
@@ -180,118 +180,4 @@ func (e *entryFlags) write(cmd *cobra.Command, files []vm.File) error {
 		}
 	}
 	return nil
-}
-
-// defaultKubeconfig is the file that kubectl reads; empty if there is none.
-func defaultKubeconfig() string {
-	if list := filepath.SplitList(os.Getenv("KUBECONFIG")); len(list) > 0 {
-		return list[0]
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	path := filepath.Join(home, ".kube", "config")
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
-	return path
-}
-
-// origin is where the facts come from.
-type origin interface {
-	Group(ctx context.Context, namespace, name string) ([]byte, error)
-	MeshConfig(ctx context.Context, namespace, revision string) ([]byte, error)
-	MachineRoots(ctx context.Context, namespace string) ([]byte, error)
-	Token(ctx context.Context, namespace, account, audience string, valid time.Duration) ([]byte, error)
-	Addresses(ctx context.Context, namespace, service string) ([]string, error)
-}
-
-// facts collects the data that the files are made from.
-func (e *entryFlags) facts(ctx context.Context, from origin) (vm.Facts, error) {
-	f := vm.Facts{
-		ControlNamespace: e.istioNamespace, Revision: e.revision, Discovery: e.discovery, Ingress: e.ingressIP, ClusterID: e.clusterID,
-		Register: e.register, DNS: e.dns, InternalIP: e.internalIP, ExternalIP: e.externalIP,
-	}
-	where, text, err := e.file, []byte(nil), error(nil)
-	if e.file != "" {
-		text, err = os.ReadFile(e.file)
-	} else {
-		where = "the cluster"
-		text, err = from.Group(ctx, e.namespace, e.name)
-	}
-	if err != nil {
-		return f, err
-	}
-	group, err := vm.ReadGroup(where, text, e.namespace, e.name)
-	if err != nil {
-		return f, err
-	}
-	f.Group, f.Namespace, f.Spec = group.Name, group.Namespace, group.Spec.(*networking.WorkloadGroup) //nolint:forcetypeassert // ReadGroup returns nothing else
-	if err := e.readMesh(ctx, from, &f); err != nil {
-		return f, err
-	}
-	if f.Roots, err = from.MachineRoots(ctx, f.Namespace); err != nil {
-		return f, err
-	}
-	if len(f.Ingress) == 0 {
-		if f.Ingress, err = from.Addresses(ctx, e.istioNamespace, e.ingressService); err != nil {
-			return f, err
-		}
-	}
-	f.Token, err = from.Token(ctx, f.Namespace, vm.Account(f.Spec), identity.Audience, time.Duration(e.seconds)*time.Second)
-	return f, err
-}
-
-// readMesh reads the mesh configuration.
-func (e *entryFlags) readMesh(ctx context.Context, from origin, f *vm.Facts) error {
-	where, text, err := e.meshConfigs, []byte(nil), error(nil)
-	if where != "" {
-		text, err = os.ReadFile(where)
-	} else {
-		where = "the mesh configuration of the cluster"
-		text, err = from.MeshConfig(ctx, e.istioNamespace, e.revision)
-	}
-	if err != nil {
-		return err
-	}
-	m, problems := api.DecodeMesh(where, text)
-	if m == nil {
-		return fmt.Errorf("%s cannot be read: %v", where, problems)
-	}
-	f.Mesh = m
-	return nil
-}
-
-// folder is the state folder of a control plane outside Kubernetes.
-type folder struct{ dir statefile.Dir }
-
-// Group implements origin. A WorkloadGroup comes from a file then.
-func (folder) Group(context.Context, string, string) ([]byte, error) {
-	return nil, errors.New("name the file with the WorkloadGroup (-f)")
-}
-
-// MeshConfig implements origin.
-func (folder) MeshConfig(context.Context, string, string) ([]byte, error) { return nil, nil }
-
-// Addresses implements origin.
-func (folder) Addresses(context.Context, string, string) ([]string, error) { return nil, nil }
-
-// MachineRoots implements origin.
-func (s folder) MachineRoots(context.Context, string) ([]byte, error) {
-	text, err := os.ReadFile(s.dir.Path("root-cert.pem"))
-	if err != nil {
-		return nil, fmt.Errorf("the roots of the control plane: %w; start the control plane once, with the same --stateDir", err)
-	}
-	return text, nil
-}
-
-// Token implements origin.
-func (s folder) Token(_ context.Context, namespace, account, audience string, valid time.Duration) ([]byte, error) {
-	key, err := identity.OpenLocalKey(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	token, err := key.Issue(namespace, account, []string{audience}, time.Now(), valid)
-	return []byte(token), err
 }

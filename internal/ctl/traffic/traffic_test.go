@@ -1,4 +1,4 @@
-package main
+package traffic
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/admin"
 )
@@ -36,7 +38,8 @@ func TestFlow(t *testing.T) {
 		{"top --prometheus http://p:9090 AGENT", "", "leave out one of them"}, {"top --interval 100ms 127.0.0.1:1", "", "no agent answers"},
 		{"top --address 127.0.0.1:1", "", "is it running"},
 	} {
-		command := root()
+		command := &cobra.Command{Use: "pilotctl", SilenceUsage: true, SilenceErrors: true}
+		command.AddCommand(TopCommand(), GraphCommand())
 		var out, problems strings.Builder
 		command.SetOut(&out)
 		command.SetErr(&problems)

@@ -1,4 +1,8 @@
-package main
+// Package registered has the commands of pilotctl about registries of services outside Kubernetes: registries shows their state, and export writes
+// their services as objects.
+//
+// The package starts no goroutines.
+package registered
 
 import (
 	"fmt"
@@ -10,10 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/api/registry"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-func registriesCommand() *cobra.Command {
+// Command returns registries.
+func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "registries [NAME]",
 		Short: "Show the registries of services outside Kubernetes",
@@ -29,10 +35,10 @@ Exit codes: 0 all registries are synced; 1 one is not, or the control plane does
   pilotctl registries -o json | jq -r '.[] | select(.state != "synced") | .name'`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	address, form := remote(c), addOutput(c)
+	address, form := console.Address(c), console.Output(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		all := []registry.Status{}
-		if err := get(cmd.Context(), *address, "/debug/registries", nil, &all); err != nil {
+		if err := console.Get(cmd.Context(), *address, "/debug/registries", nil, &all); err != nil {
 			return err
 		}
 		if len(args) > 0 {
@@ -47,8 +53,8 @@ Exit codes: 0 all registries are synced; 1 one is not, or the control plane does
 			}
 		}
 		show := func(w io.Writer) error { return writeRegistries(w, all) }
-		if *form != text {
-			show = func(w io.Writer) error { return write(w, *form, all) }
+		if *form != console.Text {
+			show = func(w io.Writer) error { return console.Write(w, *form, all) }
 		}
 		if err := show(cmd.OutOrStdout()); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package rules
+package settings
 
 import (
 	"maps"
@@ -12,45 +12,45 @@ import (
 
 // Networks checks the mesh networks.
 func Networks(n *meshconfig.MeshNetworks) []document.Finding {
-	var c checker
+	c := newChecker("")
 	at := (*document.Path)(nil).Field("networks")
 	for _, name := range slices.Sorted(maps.Keys(n.Networks)) {
 		if name == "" || syntax.LabelValue(name) != "" {
-			c.warn(at.Key(name), "nothing can be in a network of this name: it is not a value of the label topology.istio.io/network; write at most %d letters, digits and inner \"-\", \"_\", \".\"", syntax.MaxLabel)
+			c.Warn(at.Key(name), "nothing can be in a network of this name: it is not a value of the label topology.istio.io/network; write at most %d letters, digits and inner \"-\", \"_\", \".\"", syntax.MaxLabel)
 		}
 		c.network(at.Key(name), n.Networks[name])
 	}
-	return c.Findings()
+	return c.Report.Findings()
 }
 
 func (c *checker) network(at *document.Path, n *meshconfig.Network) {
 	if n == nil {
-		c.warn(at, "the network is empty")
+		c.Warn(at, "the network is empty")
 		return
 	}
 	for i, e := range n.Endpoints {
 		at := at.Field("endpoints").At(i)
 		switch is := e.GetNe().(type) {
 		case *meshconfig.Network_NetworkEndpoints_FromCidr:
-			c.rule(at.Field("fromCidr"), syntax.Subnet(is.FromCidr))
+			c.Rule(at.Field("fromCidr"), syntax.Subnet(is.FromCidr))
 		case *meshconfig.Network_NetworkEndpoints_FromRegistry:
-			c.rule(at.Field("fromRegistry"), syntax.Name(is.FromRegistry))
+			c.Rule(at.Field("fromRegistry"), syntax.Name(is.FromRegistry))
 		default:
-			c.fail(at, "say which endpoints: fromCidr or fromRegistry")
+			c.Fail(at, "say which endpoints: fromCidr or fromRegistry")
 		}
 	}
 	for i, g := range n.Gateways {
 		at := at.Field("gateways").At(i)
 		switch is := g.GetGw().(type) {
 		case *meshconfig.Network_IstioNetworkGateway_RegistryServiceName:
-			c.rule(at.Field("registryServiceName"), syntax.FQDN(is.RegistryServiceName))
+			c.Rule(at.Field("registryServiceName"), syntax.FQDN(is.RegistryServiceName))
 		case *meshconfig.Network_IstioNetworkGateway_Address:
 			if !syntax.IsIP(is.Address) {
-				c.rule(at.Field("address"), syntax.FQDN(is.Address))
+				c.Rule(at.Field("address"), syntax.FQDN(is.Address))
 			}
 		default:
-			c.fail(at, "say where the gateway is: address or registryServiceName")
+			c.Fail(at, "say where the gateway is: address or registryServiceName")
 		}
-		c.port(at.Field("port"), g.GetPort())
+		c.Port(at.Field("port"), g.GetPort())
 	}
 }

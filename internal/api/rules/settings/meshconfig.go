@@ -1,8 +1,11 @@
-package rules
+// Package settings has the rules of the configurations that are no objects: of the mesh configuration, and of the mesh networks. They have the
+// form of the rules of objects, which are in package rules.
+package settings
 
 import (
 	"cmp"
 	"crypto/x509"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,18 +17,25 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/check"
 	"github.com/pilotmesh/pilot/internal/api/rules/shape"
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
+	"github.com/pilotmesh/pilot/internal/api/rules/traffic"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Mesh checks the mesh configuration.
 func Mesh(m *meshconfig.MeshConfig) []document.Finding {
-	c := checker{namespace: m.RootNamespace}
+	c := newChecker(m.RootNamespace)
 	c.mesh(m)
 	shape.Check(&c.Report, nil, m.ProtoReflect())
-	return c.Findings()
+	return c.Report.Findings()
 }
+
+// checker checks one configuration.
+type checker struct{ *check.Checker }
+
+func newChecker(namespace string) checker { return checker{&check.Checker{Namespace: namespace}} }
 
 func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	at := (*document.Path)(nil)
@@ -35,11 +45,11 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
 	d := mesh.DefaultCapturePorts()
 	if in := cmp.Or(m.ProxyInboundListenPort, int32(d.Inbound)); in == cmp.Or(m.ProxyListenPort, int32(d.Outbound)) {
-		c.fail(at.Field("proxyInboundListenPort"), "%d is the port for outbound connections, too (proxyListenPort); set another one", in)
+		c.Fail(at.Field("proxyInboundListenPort"), "%d is the port for outbound connections, too (proxyListenPort); set another one", in)
 	}
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
 	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.Reserved(n, true) {
-		c.warn(at.Field("proxyHttpPort"), "%d is a port that proxies and their agents use themselves: there is no HTTP proxy", n)
+		c.Warn(at.Field("proxyHttpPort"), "%d is a port that proxies and their agents use themselves: there is no HTTP proxy", n)
 	}
 	c.trustDomain(at.Field("trustDomain"), m.TrustDomain)
 	for i, alias := range m.TrustDomainAliases {
@@ -48,34 +58,34 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	for i, data := range m.CaCertificates {
 		c.roots(at.Field("caCertificates").At(i), data)
 	}
-	c.rule(at.Field("rootNamespace"), syntax.Label(m.RootNamespace))
-	c.exportTo(at.Field("defaultServiceExportTo"), m.DefaultServiceExportTo, true)
-	c.exportTo(at.Field("defaultVirtualServiceExportTo"), m.DefaultVirtualServiceExportTo, false)
-	c.exportTo(at.Field("defaultDestinationRuleExportTo"), m.DefaultDestinationRuleExportTo, false)
-	c.localityLB(at.Field("localityLbSetting"), m.LocalityLbSetting)
-	c.zoneAwareLB(at.Field("zoneAwareLbSetting"), m.ZoneAwareLbSetting)
+	c.Rule(at.Field("rootNamespace"), syntax.Label(m.RootNamespace))
+	c.ExportTo(at.Field("defaultServiceExportTo"), m.DefaultServiceExportTo, true)
+	c.ExportTo(at.Field("defaultVirtualServiceExportTo"), m.DefaultVirtualServiceExportTo, false)
+	c.ExportTo(at.Field("defaultDestinationRuleExportTo"), m.DefaultDestinationRuleExportTo, false)
+	traffic.LocalityLB(c.Checker, at.Field("localityLbSetting"), m.LocalityLbSetting)
+	traffic.ZoneAwareLB(c.Checker, at.Field("zoneAwareLbSetting"), m.ZoneAwareLbSetting)
 	if m.LocalityLbSetting != nil && m.ZoneAwareLbSetting.GetEnabled().GetValue() && len(m.LocalityLbSetting.Distribute) > 0 {
-		c.warn(at.Field("zoneAwareLbSetting"), "localityLbSetting.distribute decides alone; keep one of them")
+		c.Warn(at.Field("zoneAwareLbSetting"), "localityLbSetting.distribute decides alone; keep one of them")
 	}
 	for i, s := range m.ServiceSettings {
 		for j, h := range s.GetHosts() {
-			c.rule(at.Field("serviceSettings").At(i).Field("hosts").At(j), syntax.Wildcard(h))
+			c.Rule(at.Field("serviceSettings").At(i).Field("hosts").At(j), syntax.Wildcard(h))
 		}
 	}
 	if p := m.OutboundTrafficPolicy; p.GetTls() != nil {
 		tls := at.Field("outboundTrafficPolicy").Field("tls")
-		c.clientTLS(tls, p.Tls)
+		traffic.ClientTLS(c.Checker, tls, p.Tls)
 		if p.Mode != meshconfig.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY_DYNAMIC_DNS {
-			c.warn(tls, "has no effect without mode ALLOW_ANY_DYNAMIC_DNS")
+			c.Warn(tls, "has no effect without mode ALLOW_ANY_DYNAMIC_DNS")
 		}
 	}
 	c.accessLog(m)
-	c.retries(at.Field("defaultHttpRetryPolicy"), m.DefaultHttpRetryPolicy)
+	c.Retries(at.Field("defaultHttpRetryPolicy"), m.DefaultHttpRetryPolicy)
 	c.inboundRetries(at.Field("defaultInboundHttpRetryPolicy"), m.DefaultInboundHttpRetryPolicy)
 	c.namespaceSelectors(m)
 	if t := m.DefaultTrafficPolicy; t != nil {
-		c.connectionPool(at.Field("defaultTrafficPolicy").Field("connectionPool"), t.ConnectionPool)
-		c.outlierDetection(at.Field("defaultTrafficPolicy").Field("outlierDetection"), t.OutlierDetection)
+		traffic.ConnectionPool(c.Checker, at.Field("defaultTrafficPolicy").Field("connectionPool"), t.ConnectionPool)
+		traffic.OutlierDetection(c.Checker, at.Field("defaultTrafficPolicy").Field("outlierDetection"), t.OutlierDetection)
 	}
 	c.meshTLS(at, "meshMTLS", m.MeshMTLS)
 	c.meshTLS(at, "tlsDefaults", m.TlsDefaults)
@@ -89,7 +99,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 // refresh checks how often names are resolved. Without a value, or with 0, the default counts.
 func (c *checker) refresh(p *document.Path, d *durationpb.Duration) {
 	if d != nil && d.AsDuration() != 0 && d.AsDuration() <= time.Millisecond {
-		c.fail(p, "%s is too short: Envoy takes more than 1ms; write seconds, such as 60s", d.AsDuration())
+		c.Fail(p, "%s is too short: Envoy takes more than 1ms; write seconds, such as 60s", d.AsDuration())
 	}
 }
 
@@ -97,9 +107,9 @@ func (c *checker) refresh(p *document.Path, d *durationpb.Duration) {
 func (c *checker) logFile(p *document.Path, path string) {
 	switch last := path[strings.LastIndexByte(path, '/')+1:]; {
 	case strings.Contains(path, "\x00"):
-		c.fail(p, "has a NUL character, which no path has; remove it")
+		c.Fail(p, "has a NUL character, which no path has; remove it")
 	case path != "" && (last == "" || last == "." || last == ".."):
-		c.fail(p, "%s is a directory; write the path of a file, such as /dev/stdout", document.Quote(path))
+		c.Fail(p, "%s is a directory; write the path of a file, such as /dev/stdout", document.Quote(path))
 	}
 }
 
@@ -108,23 +118,23 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 	c.logFile((*document.Path)(nil).Field("accessLogFile"), m.AccessLogFile)
 	format := (*document.Path)(nil).Field("accessLogFormat")
 	if reason := syntax.CheckAccessLogFormat(m); reason != "" {
-		c.warn(format, "%s: the default format is used", reason)
+		c.Warn(format, "%s: the default format is used", reason)
 	} else if minor, operator := syntax.EnvoyFor(m.AccessLogFormat); operator != "" {
-		c.warn(format, "%%%s%% needs Envoy 1.%d: proxies with an older one log in the default format", operator, minor)
+		c.Warn(format, "%%%s%% needs Envoy 1.%d: proxies with an older one log in the default format", operator, minor)
 	}
 }
 
 // listenPort checks a port that has a default, so that it is 0 only if that is written.
 func (c *checker) listenPort(p *document.Path, n int32) {
 	if n >= 0 { // no field may have a negative number: package shape refuses it
-		c.port(p, uint32(n))
+		c.Port(p, uint32(n))
 	}
 }
 
 // portOrZero checks a port that may be left out.
 func (c *checker) portOrZero(p *document.Path, n int32) {
 	if n > 0 { // no field may have a negative number: package shape refuses it
-		c.rule(p, syntax.Port(uint32(n)))
+		c.Rule(p, syntax.Port(uint32(n)))
 	}
 }
 
@@ -132,27 +142,27 @@ func (c *checker) portOrZero(p *document.Path, n int32) {
 func (c *checker) roots(p *document.Path, data *meshconfig.MeshConfig_CertificateData) {
 	if from := data.GetSpiffeBundleUrl(); from != "" {
 		if u, err := url.Parse(from); err != nil || !strings.EqualFold(u.Scheme, "https") || u.Host == "" {
-			c.warn(p.Field("spiffeBundleUrl"), "%s is not an address of HTTPS, such as https://spire.example.com/bundle, so nothing is trusted because of it", document.Quote(from))
+			c.Warn(p.Field("spiffeBundleUrl"), "%s is not an address of HTTPS, such as https://spire.example.com/bundle, so nothing is trusted because of it", document.Quote(from))
 		}
 		return
 	}
 	if data.GetPem() == "" {
-		c.warn(p, "says nothing: write certificates into pem, or an address into spiffeBundleUrl")
+		c.Warn(p, "says nothing: write certificates into pem, or an address into spiffeBundleUrl")
 		return
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM([]byte(data.GetPem())) {
-		c.warn(p.Field("pem"), "there is no PEM certificate in it, so nothing is trusted because of it")
+		c.Warn(p.Field("pem"), "there is no PEM certificate in it, so nothing is trusted because of it")
 	}
 }
 
 func (c *checker) trustDomain(p *document.Path, s string) {
 	if s == "" {
-		c.fail(p, "a trust domain is needed, for example cluster.local")
+		c.Fail(p, "a trust domain is needed, for example cluster.local")
 		return
 	}
 	for part := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
 		if !syntax.IsLabel(part, true) {
-			c.fail(p, "%s is not a trust domain: its part %s is not a DNS label", document.Quote(s), document.Quote(part))
+			c.Fail(p, "%s is not a trust domain: its part %s is not a DNS label", document.Quote(s), document.Quote(part))
 			return
 		}
 	}
@@ -163,13 +173,13 @@ const maxConnectTimeout = time.Hour
 
 func (c *checker) connectTimeout(p *document.Path, t *durationpb.Duration) {
 	if d := t.AsDuration(); d > maxConnectTimeout {
-		c.fail(p, "must be %v at most, not %v", maxConnectTimeout, d)
+		c.Fail(p, "must be %v at most, not %v", maxConnectTimeout, d)
 	}
 }
 
 // inboundRetries checks the retries of sidecars towards their applications.
 func (c *checker) inboundRetries(p *document.Path, r *networking.HTTPRetry) {
-	c.retries(p, r)
+	c.Retries(p, r)
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -178,7 +188,7 @@ func (c *checker) inboundRetries(p *document.Path, r *networking.HTTPRetry) {
 		{"retryIgnorePreviousHosts", r.GetRetryIgnorePreviousHosts() != nil},
 	} {
 		if f.set {
-			c.warn(p.Field(f.name), "has no effect on retries towards the application; remove it")
+			c.Warn(p.Field(f.name), "has no effect on retries towards the application; remove it")
 		}
 	}
 }
@@ -204,26 +214,26 @@ func (c *checker) namespaceSelectors(m *meshconfig.MeshConfig) {
 
 // labelSelector checks a selector of the form that Kubernetes has.
 func (c *checker) labelSelector(p *document.Path, s *meshconfig.LabelSelector) {
-	for _, key := range sortedKeys(s.GetMatchLabels()) {
-		c.rule(p.Field("matchLabels").Key(key), syntax.WorkloadLabel(key, s.MatchLabels[key]))
+	for _, key := range slices.Sorted(maps.Keys(s.GetMatchLabels())) {
+		c.Rule(p.Field("matchLabels").Key(key), syntax.WorkloadLabel(key, s.MatchLabels[key]))
 	}
 	for i, e := range s.GetMatchExpressions() {
 		at := p.Field("matchExpressions").At(i)
-		c.rule(at.Field("key"), syntax.LabelKey(strings.ToLower(e.GetKey())))
+		c.Rule(at.Field("key"), syntax.LabelKey(strings.ToLower(e.GetKey())))
 		switch e.GetOperator() {
 		case "In", "NotIn":
 			if len(e.Values) == 0 {
-				c.fail(at.Field("values"), "the operator %s needs values", e.Operator)
+				c.Fail(at.Field("values"), "the operator %s needs values", e.Operator)
 			}
 		case "Exists", "DoesNotExist":
 			if len(e.Values) > 0 {
-				c.fail(at.Field("values"), "the operator %s takes no values; remove them", e.Operator)
+				c.Fail(at.Field("values"), "the operator %s takes no values; remove them", e.Operator)
 			}
 		default:
-			c.fail(at.Field("operator"), "must be In, NotIn, Exists or DoesNotExist, not %s", document.Quote(e.GetOperator()))
+			c.Fail(at.Field("operator"), "must be In, NotIn, Exists or DoesNotExist, not %s", document.Quote(e.GetOperator()))
 		}
 		for j, v := range e.GetValues() {
-			c.rule(at.Field("values").At(j), syntax.LabelValue(v))
+			c.Rule(at.Field("values").At(j), syntax.LabelValue(v))
 		}
 	}
 }
@@ -240,16 +250,16 @@ func (c *checker) providers(p *document.Path, providers []*meshconfig.MeshConfig
 	for i, provider := range providers {
 		at := p.At(i)
 		if provider.GetName() == "" {
-			c.warn(at.Field("name"), "a provider needs a name, or nothing can refer to it")
+			c.Warn(at.Field("name"), "a provider needs a name, or nothing can refer to it")
 		} else if first, dup := seen[provider.Name]; dup {
-			c.fail(at.Field("name"), "extensionProviders[%d] has the same name; rename one of them", first)
+			c.Fail(at.Field("name"), "extensionProviders[%d] has the same name; rename one of them", first)
 		} else {
 			seen[provider.Name] = i
 		}
 		m := provider.ProtoReflect()
 		f := m.WhichOneof(m.Descriptor().Oneofs().ByName("provider"))
 		if f == nil {
-			c.warn(at, "says nothing of what it provides")
+			c.Warn(at, "says nothing of what it provides")
 			continue
 		}
 		if b, ok := m.Get(f).Message().Interface().(backend); ok {
@@ -268,7 +278,7 @@ func (c *checker) defaultProviders(p *document.Path, m *meshconfig.MeshConfig) {
 	}{{"accessLogging", d.GetAccessLogging()}, {"metrics", d.GetMetrics()}, {"tracing", d.GetTracing()}} {
 		for i, name := range use.names {
 			if !slices.ContainsFunc(m.ExtensionProviders, func(o *meshconfig.MeshConfig_ExtensionProvider) bool { return strings.EqualFold(o.GetName(), name) }) {
-				c.warn(p.Field(use.field).At(i), "extensionProviders has no provider %s: it does nothing; declare it, or correct the name", document.Quote(name))
+				c.Warn(p.Field(use.field).At(i), "extensionProviders has no provider %s: it does nothing; declare it, or correct the name", document.Quote(name))
 			}
 		}
 	}
@@ -277,19 +287,19 @@ func (c *checker) defaultProviders(p *document.Path, m *meshconfig.MeshConfig) {
 // providerDetails checks the fields of single kinds of providers.
 func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshConfig_ExtensionProvider) {
 	if o := provider.GetOpentelemetry(); o != nil && o.Http != nil && o.Grpc != nil {
-		c.warn(at.Field("opentelemetry"), "has two transports, http and grpc; keep one of them")
+		c.Warn(at.Field("opentelemetry"), "has two transports, http and grpc; keep one of them")
 	}
 	for _, format := range syntax.LogFormats(provider) {
 		if reason := syntax.LogFormat(format); reason != "" {
-			c.warn(at, "%s: the default format is used", reason)
+			c.Warn(at, "%s: the default format is used", reason)
 		}
 	}
 	c.logFile(at.Field("envoyFileAccessLog").Field("path"), provider.GetEnvoyFileAccessLog().GetPath())
 	if provider.GetSds() != nil && provider.GetSds().Name == "" {
-		c.warn(at.Field("sds").Field("name"), "is needed: credentialName: sds://NAME names the provider by it")
+		c.Warn(at.Field("sds").Field("name"), "is needed: credentialName: sds://NAME names the provider by it")
 	}
 	if l := provider.GetLightstep(); l != nil && l.AccessToken == "" { //nolint:staticcheck // deprecated, and still in use
-		c.warn(at.Field("lightstep").Field("accessToken"), "is needed")
+		c.Warn(at.Field("lightstep").Field("accessToken"), "is needed")
 	}
 	if a := provider.GetEnvoyExtAuthzGrpc(); a != nil {
 		c.statusOnError(at.Field("envoyExtAuthzGrpc").Field("statusOnError"), a.StatusOnError)
@@ -298,7 +308,7 @@ func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshCo
 		p := at.Field("envoyExtAuthzHttp")
 		c.statusOnError(p.Field("statusOnError"), a.StatusOnError)
 		if _, err := url.Parse(a.PathPrefix); a.PathPrefix != "" && (err != nil || a.PathPrefix[0] != '/') {
-			c.warn(p.Field("pathPrefix"), "%s is not the beginning of a path; write one with a slash first", document.Quote(a.PathPrefix))
+			c.Warn(p.Field("pathPrefix"), "%s is not the beginning of a path; write one with a slash first", document.Quote(a.PathPrefix))
 		}
 	}
 }
@@ -312,7 +322,7 @@ func (c *checker) statusOnError(p *document.Path, text string) {
 		return
 	}
 	if text == "0" {
-		c.fail(p, "0 is no status; write 403, or leave it out")
+		c.Fail(p, "0 is no status; write 403, or leave it out")
 		return
 	}
 	status, err := strconv.Atoi(text)
@@ -327,14 +337,14 @@ func (c *checker) statusOnError(p *document.Path, text string) {
 			return
 		}
 	}
-	c.warn(p, "%s is no status that Envoy has: 403 is used; write the number of an HTTP status", document.Quote(text))
+	c.Warn(p, "%s is no status that Envoy has: 403 is used; write the number of an HTTP status", document.Quote(text))
 }
 
 func (c *checker) backend(p *document.Path, b backend) {
 	if reason := syntax.BackendService(b.GetService()); reason != "" {
-		c.warn(p.Field("service"), "%s", reason)
+		c.Warn(p.Field("service"), "%s", reason)
 	}
 	if reason := syntax.Port(b.GetPort()); reason != "" {
-		c.warn(p.Field("port"), "%s", reason)
+		c.Warn(p.Field("port"), "%s", reason)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package machines
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/run/statefile"
 	"github.com/pilotmesh/pilot/internal/security/identity"
@@ -27,7 +29,8 @@ func configure(t *testing.T, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	c := root()
+	c := &cobra.Command{Use: "pilotctl", SilenceUsage: true, SilenceErrors: true}
+	c.AddCommand(WorkloadCommand(os.LookupEnv))
 	c.SetArgs(args)
 	c.SetOut(&out)
 	c.SetErr(&out)
@@ -44,7 +47,7 @@ func TestConfigureOffline(t *testing.T) {
 	if _, err := identity.LoadLocalKey(statefile.Dir(dir)); err != nil {
 		t.Fatal(err)
 	}
-	out, err := configure(t, "x", "workload", "entry", "configure", "-f", "group.yaml", "--stateDir", dir, "--ingressIP", "192.0.2.1", "--autoregister", "-o", "out")
+	out, err := configure(t, "workload", "entry", "configure", "-f", "group.yaml", "--stateDir", dir, "--ingressIP", "192.0.2.1", "--autoregister", "-o", "out")
 	if err != nil || !strings.Contains(out, "remark: --autoregister: a control plane that reads files registers no proxies") {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -85,7 +88,7 @@ func TestConfigureMistakes(t *testing.T) {
 
 // TestGroupCreate: the group is printed for kubectl.
 func TestGroupCreate(t *testing.T) {
-	out, err := configure(t, "experimental", "workload", "group", "create", "--name", "vm", "-n", "shop", "-l", "app=web")
+	out, err := configure(t, "workload", "group", "create", "--name", "vm", "-n", "shop", "-l", "app=web")
 	if err != nil || !strings.Contains(out, "kind: WorkloadGroup") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -1,9 +1,8 @@
-package main
+package machines
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,16 +15,17 @@ import (
 // longestToken is how long a token may be valid.
 const longestToken = 366 * 24 * time.Hour
 
-func tokenCommand() *cobra.Command {
+// TokenCommand returns token. env has the variables of the environment.
+func TokenCommand(env Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token",
 		Short: "Tokens for proxies outside Kubernetes",
 	}
-	c.AddCommand(tokenCreate())
+	c.AddCommand(tokenCreate(env))
 	return c
 }
 
-func tokenCreate() *cobra.Command {
+func tokenCreate(env Environment) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create --service-account NAMESPACE/NAME",
 		Short: "Issue a token with which the agent of a proxy shows who it is",
@@ -42,7 +42,7 @@ can read. To make all tokens invalid, remove token-key.pem from the state folder
 	}
 	f := c.Flags()
 	account := f.String("service-account", "", "the service account, as NAMESPACE/NAME")
-	dir := f.String("stateDir", statefile.Default(os.LookupEnv), "the state folder of the control plane")
+	dir := f.String("stateDir", statefile.Default(env), "the state folder of the control plane")
 	valid := f.Duration("expiration", 24*time.Hour, "how long the token is valid")
 	create := f.Bool("new", false, "make a key if the state folder has none, before the control plane runs for the first time")
 	audiences := f.StringSlice("audience", []string{identity.Audience}, "for whom the token is")

@@ -1,4 +1,4 @@
-package main
+package registered
 
 import (
 	"context"
@@ -44,7 +44,8 @@ output first, and remove the registry from the registries file after that.
 Exit codes: 0 all services were written; 1 a registry cannot be read completely, or the control plane does not respond; 2 the command line is
 invalid. Nothing is written unless all services are.`
 
-func exportCommand() *cobra.Command {
+// ExportCommand returns export.
+func ExportCommand() *cobra.Command {
 	types := []string{registries.Consul, registries.ZooKeeper, registries.Nacos, registries.Eureka, registries.Memory, allTypes}
 	c := &cobra.Command{
 		Use:       "export " + strings.Join(types, "|"),
@@ -56,7 +57,7 @@ func exportCommand() *cobra.Command {
   pilotctl export zookeeper --registry dubbo | kubectl apply -f -`,
 		Args: cobra.ExactArgs(1),
 	}
-	address := remote(c)
+	address := console.Address(c)
 	file := c.Flags().String("registriesConfig", "", "registries file to read the registries of, in the place of the control plane")
 	named := c.Flags().StringSlice("registry", nil, "only registries with these names")
 	timeout := c.Flags().Duration("timeout", 30*time.Second, "how long the registries of --registriesConfig may take to answer")
@@ -93,7 +94,7 @@ type exported struct {
 // exportServed returns what a control plane serves.
 func exportServed(ctx context.Context, address string, wanted func(name, of string) bool) (*exported, error) {
 	all := []registry.Status{}
-	if err := get(ctx, address, "/debug/registries", nil, &all); err != nil {
+	if err := console.Get(ctx, address, "/debug/registries", nil, &all); err != nil {
 		return nil, err
 	}
 	e, query := &exported{}, url.Values{}
@@ -118,7 +119,7 @@ func exportServed(ctx context.Context, address string, wanted func(name, of stri
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return e, get(ctx, address, "/debug/exportz", query, &e.entries)
+	return e, console.Get(ctx, address, "/debug/exportz", query, &e.entries)
 }
 
 // exportFile returns what the registries of a file have.
@@ -158,7 +159,7 @@ func (e *exported) write(w io.Writer) error {
 		for _, lost := range one.Lost {
 			fmt.Fprintf(&b, "# without: %s\n", oneLine(lost))
 		}
-		err := write(&b, console.YAML, map[string]any{
+		err := console.Write(&b, console.YAML, map[string]any{
 			"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": map[string]string{"namespace": one.Namespace, "name": one.Name}, "spec": one.Spec,
 		})
 		if err != nil {

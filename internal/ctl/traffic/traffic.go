@@ -1,4 +1,7 @@
-package main
+// Package traffic has the commands of pilotctl about the metrics of proxies: top and graph. Package flow computes the figures.
+//
+// The package starts no goroutines.
+package traffic
 
 import (
 	"context"
@@ -38,7 +41,7 @@ type meter struct {
 
 func addMeter(c *cobra.Command) meter {
 	return meter{
-		address:    remote(c),
+		address:    console.Address(c),
 		prometheus: c.Flags().String("prometheus", "", "URL of a Prometheus server that collects the metrics of the mesh"),
 		port:       c.Flags().Uint16("status-port", 15020, "port of the agents' metrics"),
 		interval:   c.Flags().Duration("interval", 5*time.Second, "time between the two readings"),
@@ -68,7 +71,7 @@ func (m meter) reader(ctx context.Context, agents []string) (func() (*flow.Sampl
 	}
 	if len(agents) == 0 {
 		list := []admin.Sync{}
-		if err := get(ctx, *m.address, "/debug/syncz", url.Values{}, &list); err != nil {
+		if err := console.Get(ctx, *m.address, "/debug/syncz", url.Values{}, &list); err != nil {
 			return nil, err
 		}
 		if agents = agentsOf(list, *m.port); len(agents) == 0 {
@@ -147,7 +150,8 @@ func remarks(w io.Writer, a flow.Answer) {
 	}
 }
 
-func topCommand() *cobra.Command {
+// TopCommand returns top.
+func TopCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [AGENT...]",
 		Short: "Show requests, errors and latencies per workload, live",
@@ -163,7 +167,7 @@ Exit codes: 0 success; 1 the metrics cannot be read; 2 the command line is inval
   pilotctl top 127.0.0.1:15020 127.0.0.1:16020
   pilotctl top --prometheus http://prometheus.monitoring:9090 -o json`,
 	}
-	m, form := addMeter(c), addOutput(c)
+	m, form := addMeter(c), console.Output(c)
 	edges := c.Flags().Bool("edges", false, "one line per pair of client and server")
 	once := c.Flags().Bool("once", false, "show one interval and end")
 	c.RunE = func(cmd *cobra.Command, agents []string) error {
@@ -171,10 +175,10 @@ Exit codes: 0 success; 1 the metrics cannot be read; 2 the command line is inval
 			return err
 		}
 		w := cmd.OutOrStdout()
-		live := *form == text && !*once && isTerminal(w)
+		live := *form == console.Text && !*once && console.IsTerminal(w)
 		return m.follow(cmd.Context(), agents, !live, func(a flow.Answer) error {
-			if *form != text {
-				return write(w, *form, a)
+			if *form != console.Text {
+				return console.Write(w, *form, a)
 			}
 			if live {
 				fmt.Fprint(w, "\x1b[H\x1b[2J") // the cursor to the upper left corner, and an empty screen
@@ -189,7 +193,8 @@ Exit codes: 0 success; 1 the metrics cannot be read; 2 the command line is inval
 	return c
 }
 
-func graphCommand() *cobra.Command {
+// GraphCommand returns graph.
+func GraphCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "graph [AGENT...]",
 		Short: "Show which workloads call each other: as text, for Graphviz, or as a picture",
@@ -205,14 +210,14 @@ Exit codes: 0 success; 1 the metrics cannot be read; 2 the command line is inval
   pilotctl graph --prometheus http://prometheus.monitoring:9090 --interval 30s -n bookstore`,
 	}
 	m := addMeter(c)
-	form := c.Flags().StringP("output", "o", text, "output format: text, dot, svg, json or yaml")
+	form := c.Flags().StringP("output", "o", console.Text, "output format: text, dot, svg, json or yaml")
 	c.RunE = func(cmd *cobra.Command, agents []string) error {
 		w := cmd.OutOrStdout()
 		forms := map[string]func(flow.Answer) error{
-			text:         func(a flow.Answer) error { return a.Graph(w) },
+			console.Text: func(a flow.Answer) error { return a.Graph(w) },
 			"dot":        func(a flow.Answer) error { return a.Dot(w) },
 			"svg":        func(a flow.Answer) error { return a.SVG(w) },
-			console.JSON: func(a flow.Answer) error { return write(w, console.JSON, a) }, console.YAML: func(a flow.Answer) error { return write(w, console.YAML, a) },
+			console.JSON: func(a flow.Answer) error { return console.Write(w, console.JSON, a) }, console.YAML: func(a flow.Answer) error { return console.Write(w, console.YAML, a) },
 		}
 		if forms[*form] == nil {
 			return run.Usage(fmt.Errorf("--output: %q is not an output format; write text, dot, svg, json or yaml", *form))
@@ -221,7 +226,7 @@ Exit codes: 0 success; 1 the metrics cannot be read; 2 the command line is inval
 			return err
 		}
 		return m.follow(cmd.Context(), agents, true, func(a flow.Answer) error {
-			if *form == text || *form == "dot" || *form == "svg" {
+			if *form == console.Text || *form == "dot" || *form == "svg" {
 				defer remarks(cmd.ErrOrStderr(), a)
 			}
 			return forms[*form](a)

@@ -1,4 +1,4 @@
-package main
+package registered
 
 import (
 	"encoding/json"
@@ -143,7 +143,7 @@ func TestExportServed(t *testing.T) {
 	}))
 	defer s.Close()
 	export := func(names ...string) (string, error) {
-		c := exportCommand()
+		c := ExportCommand()
 		var b strings.Builder
 		c.SetOut(&b)
 		c.SetErr(&b)

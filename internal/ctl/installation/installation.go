@@ -1,15 +1,19 @@
-package main
+// Package installation has the commands of pilotctl that put the control plane, gateways and the plugin on a cluster: install, upgrade, uninstall and
+// manifest.
+//
+// The package starts no goroutines.
+package installation
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/install"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -93,7 +97,7 @@ func (f *valueFlags) register(set *pflag.FlagSet) {
 func (f *valueFlags) read(stdin io.Reader, revision string) (map[string]any, error) {
 	var files []install.File
 	for _, name := range f.files {
-		data, err := readInput(name, stdin)
+		data, err := console.Input(name, stdin)
 		if err != nil {
 			return nil, run.Usage(fmt.Errorf("--values: %w", err))
 		}
@@ -120,8 +124,9 @@ func (f *valueFlags) plan(namespace string, chart chartFlags, values map[string]
 	return p
 }
 
-func manifestCommand() *cobra.Command {
-	place, chart, values := &clusterFlags{}, &chartFlags{}, &valueFlags{}
+// ManifestCommand returns manifest.
+func ManifestCommand() *cobra.Command {
+	place, chart, values := &console.Cluster{}, &chartFlags{}, &valueFlags{}
 	c := &cobra.Command{
 		Use:   "manifest",
 		Short: "Print the objects that an installation consists of",
@@ -132,18 +137,18 @@ func manifestCommand() *cobra.Command {
   pilotctl manifest --chart pilot-cni | kubectl diff -f -`,
 		Args: cobra.NoArgs,
 	}
-	place.place(c.Flags())
+	place.Place(c.Flags())
 	chart.register(c.Flags())
 	values.register(c.Flags())
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := chart.check(place.revision, cmd.Flags().Changed); err != nil {
+		if err := chart.check(place.Revision, cmd.Flags().Changed); err != nil {
 			return run.Usage(err)
 		}
-		v, err := values.read(cmd.InOrStdin(), place.revision)
+		v, err := values.read(cmd.InOrStdin(), place.Revision)
 		if err != nil {
 			return err
 		}
-		objects, warnings, err := values.plan(place.namespace, *chart, v).Objects()
+		objects, warnings, err := values.plan(place.Namespace, *chart, v).Objects()
 		if err != nil {
 			return run.Usage(err)
 		}
@@ -166,7 +171,7 @@ func warn(w io.Writer, warnings []string) {
 
 // installFlags are the flags of install and upgrade.
 type installFlags struct {
-	clusterFlags
+	console.Cluster
 	chartFlags
 	valueFlags
 
@@ -175,14 +180,15 @@ type installFlags struct {
 }
 
 func (f *installFlags) register(set *pflag.FlagSet) {
-	f.clusterFlags.register(set)
+	f.Cluster.Register(set)
 	f.chartFlags.register(set)
 	f.valueFlags.register(set)
 	set.BoolVar(&f.wait, "wait", true, "wait until all pods are available")
 	set.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long the command may take")
 }
 
-func installCommand() *cobra.Command {
+// InstallCommand returns install.
+func InstallCommand() *cobra.Command {
 	f := &installFlags{}
 	c := &cobra.Command{
 		Use:   "install",
@@ -201,7 +207,8 @@ func installCommand() *cobra.Command {
 	return c
 }
 
-func upgradeCommand() *cobra.Command {
+// UpgradeCommand returns upgrade.
+func UpgradeCommand() *cobra.Command {
 	f := &installFlags{}
 	c := &cobra.Command{
 		Use:   "upgrade",
@@ -220,14 +227,14 @@ func upgradeCommand() *cobra.Command {
 
 // install installs or upgrades.
 func (f *installFlags) install(cmd *cobra.Command, upgrade bool) error {
-	if err := f.check(f.revision, cmd.Flags().Changed); err != nil {
+	if err := f.check(f.Revision, cmd.Flags().Changed); err != nil {
 		return run.Usage(err)
 	}
-	given, err := f.read(cmd.InOrStdin(), f.revision)
+	given, err := f.read(cmd.InOrStdin(), f.Revision)
 	if err != nil {
 		return err
 	}
-	access, err := f.connect()
+	access, err := f.Connect()
 	if err != nil {
 		return err
 	}
@@ -237,13 +244,13 @@ func (f *installFlags) install(cmd *cobra.Command, upgrade bool) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	p := f.plan(f.namespace, f.chartFlags, given)
-	record, err := cluster.Installed(ctx, f.namespace, p.Name())
+	p := f.plan(f.Namespace, f.chartFlags, given)
+	record, err := cluster.Installed(ctx, f.Namespace, p.Name())
 	if err != nil {
 		return err
 	}
 	if record == nil && upgrade {
-		return fmt.Errorf("there is no such installation of pilotctl in the namespace %s to upgrade; call pilotctl install, or name another --namespace, --revision or --name", f.namespace)
+		return fmt.Errorf("there is no such installation of pilotctl in the namespace %s to upgrade; call pilotctl install, or name another --namespace, --revision or --name", f.Namespace)
 	}
 	if record != nil {
 		p.Values = install.Over(record.Values, given)
@@ -272,7 +279,7 @@ func (f *installFlags) next(out io.Writer, p install.Plan) {
 	if f.wait {
 		state = "is ready"
 	}
-	fmt.Fprintf(out, "\n%s in the namespace %s %s. Next:\n", title(p), f.namespace, state)
+	fmt.Fprintf(out, "\n%s in the namespace %s %s. Next:\n", title(p), f.Namespace, state)
 	for _, step := range steps(p) {
 		fmt.Fprintf(out, "  %-57s  %s\n", step[0], step[1])
 	}
@@ -314,8 +321,9 @@ func steps(p install.Plan) [][2]string {
 	}
 }
 
-func uninstallCommand() *cobra.Command {
-	f, chart := &clusterFlags{}, &chartFlags{}
+// UninstallCommand returns uninstall.
+func UninstallCommand() *cobra.Command {
+	f, chart := &console.Cluster{}, &chartFlags{}
 	var definitions bool
 	var timeout time.Duration
 	c := &cobra.Command{
@@ -328,15 +336,15 @@ func uninstallCommand() *cobra.Command {
   pilotctl uninstall --chart pilot-gateway --name istio-ingress -n edge`,
 		Args: cobra.NoArgs,
 	}
-	f.register(c.Flags())
+	f.Register(c.Flags())
 	chart.register(c.Flags())
 	c.Flags().BoolVar(&definitions, "crds", false, "remove the definitions of Istio's kinds, and all objects of these kinds")
 	c.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long the command may take")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := chart.check(f.revision, cmd.Flags().Changed); err != nil {
+		if err := chart.check(f.Revision, cmd.Flags().Changed); err != nil {
 			return run.Usage(err)
 		}
-		access, err := f.connect()
+		access, err := f.Connect()
 		if err != nil {
 			return err
 		}
@@ -347,12 +355,12 @@ func uninstallCommand() *cobra.Command {
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
 		cluster.Say = progress(cmd.OutOrStdout())
-		removal := install.Removal{Namespace: f.namespace, Name: install.Name{Chart: chart.chart}, Definitions: definitions}
+		removal := install.Removal{Namespace: f.Namespace, Name: install.Name{Chart: chart.chart}, Definitions: definitions}
 		switch {
 		case chart.chart == install.Gateway:
 			removal.Name.Release = chart.name
-		case f.revision != "default":
-			removal.Name.Release = f.revision
+		case f.Revision != "default":
+			removal.Name.Release = f.Revision
 		}
 		return cluster.Uninstall(ctx, removal)
 	}
@@ -361,7 +369,7 @@ func uninstallCommand() *cobra.Command {
 
 // progress writes the lines of a long command. On terminals it also shows the state of waiting, in a line that the next one replaces.
 func progress(w io.Writer) func(line string, stays bool) {
-	terminal := isTerminal(w)
+	terminal := console.IsTerminal(w)
 	return func(line string, stays bool) {
 		if terminal {
 			fmt.Fprint(w, "\r\x1b[K")
@@ -373,14 +381,4 @@ func progress(w io.Writer) func(line string, stays bool) {
 			fmt.Fprint(w, line)
 		}
 	}
-}
-
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
