@@ -15,6 +15,9 @@ import (
 // route configurations without virtual hosts, and few clusters. An answer to a demand is made from the virtual host that the class state has for
 // the authority.
 
+// pieces are virtual hosts by name.
+type pieces = omap.Map[omap.Name, *resource.Piece]
+
 // demandKey names a virtual host on demand: the answer to a request of proxies of a class.
 type demandKey struct {
 	class            proxy.Class

@@ -16,6 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 	view "github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
@@ -75,19 +76,19 @@ type stackLayer struct {
 	// cell returns the cell that yields a resource of the layer for a class. ok is false if the layer does not have it.
 	cell func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool)
 	// contexts are the directions of its resources at sidecars, and inline says that its listeners may have route configurations in them.
-	contexts contextSet
+	contexts patching.Contexts
 	inline   bool
 	// first says that proxies have its clusters, or the clusters that its route configurations name, before they ask for a host. named returns the clusters
 	// that its listeners or route configurations name; nil if these must be looked at one by one.
 	first bool
 	named func(r *query.Reader, c proxy.Class) omap.Map[omap.Name, omap.Unit]
 	// twin defines the layer with the patched resources of this one.
-	twin func(g *query.Graph, p *patches, of patchable) stackLayer
+	twin func(g *query.Graph, p *patching.Queries, of patching.Layer) stackLayer
 	// host returns the cell that yields a patched virtual host; nil for a layer that is no twin. effects are the effects of patches in a twin.
 	host    func(r *query.Reader, c proxy.Class, name, piece omap.Name) (query.ID, bool)
-	effects func(r *query.Reader, c proxy.Class) omap.Map[effect, omap.Unit]
+	effects func(r *query.Reader, c proxy.Class) omap.Map[patching.Effect, omap.Unit]
 	// difference returns what an EnvoyFilter does to the resources of the layer; nil for a layer that is no twin.
-	difference func(r *query.Reader, c proxy.Class, filter api.Key) []PatchEffect
+	difference func(r *query.Reader, c proxy.Class, filter api.Key) []patching.Difference
 }
 
 // keyOf returns the key of a class's layer among the results of a query. ok is false if the class does not have the
@@ -113,13 +114,13 @@ func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], 
 		return k, m, ok
 	}
 	return stackLayer{
-		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
-		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
+		name: name, sharedBy: shared, contexts: outboundContexts(),
+		twin: func(g *query.Graph, p *patching.Queries, of patching.Layer) stackLayer {
 			all := func(r *query.Reader, k K) Map {
 				m, _ := q.Get(r, k)
 				return m
 			}
-			return defineTwin(g, p, of, sourceOf(name, all)).layerFor(name, shared, key.untyped())
+			return patchedLayer(patching.DefineTwin(g, p, of, patching.SourceOf(name, all)), name, shared, key.untyped())
 		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			_, m, ok := get(r, c)
@@ -138,11 +139,9 @@ func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], 
 // fromElements makes a layer with one cell per element.
 func fromElements[K comparable](name string, shared Sharing, q query.Collection[K, *resource.Resource], key keyOf[K]) stackLayer {
 	return stackLayer{
-		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
-		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
-			source := sourceOf(name, q.Get)
-			source.collection = untyped[K]{q}
-			return defineTwin(g, p, of, source).layerFor(name, shared, key.untyped())
+		name: name, sharedBy: shared, contexts: outboundContexts(),
+		twin: func(g *query.Graph, p *patching.Queries, of patching.Layer) stackLayer {
+			return patchedLayer(patching.DefineTwin(g, p, of, patching.CollectionOf(name, q)), name, shared, key.untyped())
 		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			k, ok := key(r, c)
@@ -270,15 +269,20 @@ func hostStack(sc *scope.Queries, h *layer.Hosts[*resource.Resource], matters fu
 	}
 }
 
+// outboundContexts are the directions of a layer with resources for connections from the workload.
+func outboundContexts() patching.Contexts {
+	return patching.ContextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND)
+}
+
 // inbound marks a layer with resources for connections to the workload.
 func inbound(l stackLayer) stackLayer {
-	l.contexts = contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND)
+	l.contexts = patching.ContextsOf(networking.EnvoyFilter_SIDECAR_INBOUND)
 	return withRoutes(l)
 }
 
 // bothWays marks a layer with resources for both directions.
 func bothWays(l stackLayer) stackLayer {
-	l.contexts = contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)
+	l.contexts = patching.ContextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)
 	return l
 }
 
@@ -293,7 +297,7 @@ func (q *Queries) withPatches(g *query.Graph, t resource.Type, s stack) stack {
 	var out stack
 	for _, l := range s {
 		if l.name != "own addresses" { // it only hides
-			twin := l.twin(g, &q.patches, patchable{typ: t, contexts: l.contexts, inline: l.inline})
+			twin := l.twin(g, q.patches, patching.Layer{Type: t, Contexts: l.contexts, Inline: l.inline})
 			twin.first = l.first
 			out = append(out, twin)
 		}

@@ -1,4 +1,4 @@
-package class
+package patching
 
 import (
 	networking "istio.io/api/networking/v1alpha3"
@@ -17,30 +17,27 @@ type addedKey struct {
 	patches patchSet
 }
 
-// addedLayers are the queries for the resources of a type that patches add.
-type addedLayers struct {
-	key      func(r *query.Reader, c proxy.Class) (addedKey, bool)
+// Added are the queries for the resources of a type that patches add. One whose name another layer has is left out, unless a patch removes the
+// other one.
+type Added struct {
+	patches  *Queries
+	of       Layer
 	outcomes query.Query[addedKey, []*outcome]
-	all      query.Query[addedKey, Map]
-	// others are the layers with the resources that are not added.
-	others stack
+	all      query.Query[addedKey, resources]
+	// taken reports whether another layer of a class has a resource of a name.
+	taken func(r *query.Reader, c proxy.Class, name omap.Name) bool
 }
 
-// addedLayer is the layer of the resources of a type that patches add. One whose name another layer has is left out,
-// unless a patch removes the other one.
-func (q *Queries) addedLayer(g *query.Graph, t resource.Type, others stack) stackLayer {
-	of := patchable{typ: t, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)}
-	a := addedLayers{others: others, key: func(r *query.Reader, c proxy.Class) (addedKey, bool) {
-		s := of.subjectFor(c)
-		s.adds = true
-		set := q.patches.of(r, c, s)
-		return addedKey{t, set}, !set.Empty()
-	}}
+// DefineAdded defines the queries for the resources of a type that patches add. taken reports whether another layer of a class has a resource of a
+// name.
+func DefineAdded(g *query.Graph, p *Queries, t resource.Type, taken func(r *query.Reader, c proxy.Class, name omap.Name) bool) *Added {
+	a := &Added{patches: p, taken: taken}
+	a.of = Layer{Type: t, Contexts: ContextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)}
 	a.outcomes = query.Define(g, "added "+t.Kind()+".outcomes", layer.Equal[*outcome], func(r *query.Reader, k addedKey) ([]*outcome, bool) {
-		list := addedBy(t, q.patches.list(r, k.patches))
+		list := addedBy(t, p.list(r, k.patches))
 		return list, len(list) > 0
 	})
-	a.all = query.Define(g, "added "+t.Kind(), Map.Equal, func(r *query.Reader, k addedKey) (Map, bool) {
+	a.all = query.Define(g, "added "+t.Kind(), resources.Equal, func(r *query.Reader, k addedKey) (resources, bool) {
 		list, _ := a.outcomes.Get(r, k)
 		var changes []omap.Change[omap.Name, *resource.Resource]
 		for _, o := range list {
@@ -48,18 +45,24 @@ func (q *Queries) addedLayer(g *query.Graph, t resource.Type, others stack) stac
 				changes = append(changes, omap.Put(omap.Name(o.resource.Name()), o.resource))
 			}
 		}
-		return omap.With(Map{}, changes...), true
+		return omap.With(resources{}, changes...), true
 	})
-	l := fromCell("added by patches", SharedByScope, a.all, a.key)
-	l.layer, l.cell, l.effects, l.difference = a.layer, a.cell, a.effects, a.difference
-	return l
+	return a
 }
 
-// layer are the added resources of a class.
-func (a *addedLayers) layer(r *query.Reader, c proxy.Class) (Map, bool) {
+// key are the patches that add resources for a class.
+func (a *Added) key(r *query.Reader, c proxy.Class) (addedKey, bool) {
+	s := a.of.subjectFor(c)
+	s.adds = true
+	set := a.patches.of(r, c, s)
+	return addedKey{a.of.Type, set}, !set.Empty()
+}
+
+// Resources are the added resources of a class.
+func (a *Added) Resources(r *query.Reader, c proxy.Class) (resources, bool) {
 	k, ok := a.key(r, c)
 	if !ok {
-		return Map{}, false
+		return resources{}, false
 	}
 	all, _ := a.all.Get(r, k)
 	var taken []omap.Change[omap.Name, *resource.Resource]
@@ -71,21 +74,8 @@ func (a *addedLayers) layer(r *query.Reader, c proxy.Class) (Map, bool) {
 	return omap.With(all, taken...), true
 }
 
-// taken reports whether another layer of a class has a resource of a name.
-func (a *addedLayers) taken(r *query.Reader, c proxy.Class, name omap.Name) bool {
-	for _, l := range a.others {
-		of, ok := l.layer(r, c)
-		if !ok {
-			continue
-		}
-		if v, has := of.Get(name); has {
-			return !v.Hidden()
-		}
-	}
-	return false
-}
-
-func (a *addedLayers) cell(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool) {
+// Cell returns the cell that yields an added resource of a class.
+func (a *Added) Cell(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool) {
 	k, ok := a.key(r, c)
 	if !ok {
 		return 0, false
@@ -99,14 +89,15 @@ func (a *addedLayers) cell(r *query.Reader, c proxy.Class, name omap.Name) (quer
 // nameTaken is the failure of a patch that adds a resource whose name another layer has.
 const nameTaken = "the proxy has a resource of that name already: merge into it, or remove it, too"
 
-func (a *addedLayers) effects(r *query.Reader, c proxy.Class) (all omap.Map[effect, omap.Unit]) {
+// Effects are the effects of the patches.
+func (a *Added) Effects(r *query.Reader, c proxy.Class) (all omap.Map[Effect, omap.Unit]) {
 	k, ok := a.key(r, c)
 	if !ok {
 		return all
 	}
 	list, _ := a.outcomes.Get(r, k)
 	for _, o := range list {
-		o.each(func(e effect, _ omap.Name) {
+		o.each(func(e Effect, _ omap.Name) {
 			if o.resource != nil && a.taken(r, c, omap.Name(o.resource.Name())) {
 				e.failure = nameTaken
 			}

@@ -1,4 +1,4 @@
-package class_test
+package patching_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package class
+package patching
 
 import (
 	"slices"
@@ -31,15 +31,15 @@ type sourceName struct {
 // patchedHosts are the queries for the patched virtual hosts of the route configurations of one layer. There is a cell for each virtual host
 // that patches may be about, so that a change of one is patched alone.
 type patchedHosts struct {
-	twin *twin
+	twin *Twin
 	one  query.Layers[sourceName, omap.Name, *resource.Piece]
 	// outcome is a virtual host after the patches, with what became of each.
 	outcome query.Query[patchedHost, []*hostOutcome]
 	patched query.Collection[patchedName, *resource.Piece]
-	effects query.Groups[patchedName, effect, omap.Name]
+	effects query.Groups[patchedName, Effect, omap.Name]
 }
 
-func definePatchedHosts(g *query.Graph, t *twin, name string) patchedHosts {
+func definePatchedHosts(g *query.Graph, t *Twin, name string) patchedHosts {
 	h := patchedHosts{twin: t}
 	h.one = query.DefineLayers(g, name+".hostSource", func(r *query.Reader, k sourceName) []pieces {
 		of, _ := t.one.Get(r, k.layer, k.name)
@@ -51,7 +51,7 @@ func definePatchedHosts(g *query.Graph, t *twin, name string) patchedHosts {
 	h.outcome = query.Define(g, name+".hostOutcome", layer.Equal[*hostOutcome], h.applyTo)
 	key := func(k patchedName, piece omap.Name) patchedHost { return patchedHost{k, piece} }
 	outcomes := query.Each(g, name+".hostOutcomes", h.candidates, h.outcome, key)
-	h.effects = query.GroupBy(g, name+".hostEffects", outcomes, func(o *hostOutcome, add func(effect, omap.Name)) { o.each(add) })
+	h.effects = query.GroupBy(g, name+".hostEffects", outcomes, func(o *hostOutcome, add func(Effect, omap.Name)) { o.each(add) })
 	h.patched = query.Each(g, name+".hosts", h.candidates, query.Define(g, name+".host", layer.Equal[*resource.Piece],
 		func(r *query.Reader, k patchedHost) ([]*resource.Piece, bool) {
 			if list, ok := h.outcome.Get(r, k); ok {

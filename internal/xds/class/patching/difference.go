@@ -1,4 +1,4 @@
-package class
+package patching
 
 import (
 	"slices"
@@ -16,8 +16,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// PatchEffect is what the patches of one EnvoyFilter do to a resource, or to one virtual host of it.
-type PatchEffect struct {
+// Difference is what the patches of one EnvoyFilter do to a resource, or to one virtual host of it.
+type Difference struct {
 	Type resource.Type
 	Name string
 	// Piece is the virtual host; empty for the resource itself.
@@ -28,37 +28,13 @@ type PatchEffect struct {
 	Before, After proto.Message
 }
 
-// PatchedClasses returns classes of connected proxies to which an EnvoyFilter applies, some if there are many.
-func (q *Queries) PatchedClasses(r *query.Reader, k api.Key) []proxy.Class {
-	return q.filterChecks.classesOf(r, k)
-}
-
-// Patches returns the patches of an EnvoyFilter, in their order.
-func (q *Queries) Patches(r *query.Reader, k api.Key) []*patch.Patch {
-	list, _ := q.patches.decoded.Get(r, k)
-	return list
-}
-
-// PatchEffects returns what the patches of an EnvoyFilter do to the resources of a class, whether or not a proxy of the class is connected.
-// It evaluates all that the patches may be about, so it is for questions of users.
-func (q *Queries) PatchEffects(r *query.Reader, c proxy.Class, k api.Key) (list []PatchEffect) {
-	for _, s := range q.stacks {
-		for _, l := range s {
-			if l.difference != nil {
-				list = append(list, l.difference(r, c, k)...)
-			}
-		}
-	}
-	return list
-}
-
 // comparison compares messages with and without the patches of one EnvoyFilter.
 type comparison struct {
 	filter api.Key
 	typ    resource.Type
 	// all are the patches, and others the patches of all other EnvoyFilters.
 	all, others []*patch.Patch
-	list        []PatchEffect
+	list        []Difference
 }
 
 func newComparison(t resource.Type, filter api.Key, all []*patch.Patch) *comparison {
@@ -77,7 +53,7 @@ func (c *comparison) own(all []patch.Outcome) []patch.Outcome {
 // compare adds the effect on a message; apply applies patches to it.
 func compare[M proto.Message](c *comparison, name, piece string, apply func([]*patch.Patch) patch.Result[M]) {
 	after := apply(c.all)
-	e := PatchEffect{Type: c.typ, Name: name, Piece: piece, Outcomes: c.own(after.Outcomes)}
+	e := Difference{Type: c.typ, Name: name, Piece: piece, Outcomes: c.own(after.Outcomes)}
 	if len(e.Outcomes) == 0 {
 		return
 	}
@@ -90,9 +66,9 @@ func compare[M proto.Message](c *comparison, name, piece string, apply func([]*p
 	c.list = append(c.list, e)
 }
 
-// difference returns what patches of an EnvoyFilter do to the resources of the layer.
-func (t *twin) difference(r *query.Reader, k patchedKey, filter api.Key) []PatchEffect {
-	c := newComparison(t.typ, filter, t.patches.list(r, k.patches))
+// Differences returns what patches of an EnvoyFilter do to the resources of the layer.
+func (t *Twin) Differences(r *query.Reader, k Key, filter api.Key) []Difference {
+	c := newComparison(t.Type, filter, t.patches.list(r, k.patches))
 	if c.none() {
 		return nil
 	}
@@ -101,7 +77,7 @@ func (t *twin) difference(r *query.Reader, k patchedKey, filter api.Key) []Patch
 			continue
 		}
 		of := patchedName{k, name}
-		if t.typ == resource.Route {
+		if t.Type == resource.Route {
 			t.hosts.compare(r, of, was, c)
 			continue
 		}
@@ -149,7 +125,7 @@ func (h *patchedHosts) compare(r *query.Reader, k patchedName, was *resource.Res
 		if o.Patch.Filter != c.filter {
 			continue
 		}
-		e := PatchEffect{Type: c.typ, Name: string(k.name), Piece: added[i].Host.GetName(), Outcomes: []patch.Outcome{o}}
+		e := Difference{Type: c.typ, Name: string(k.name), Piece: added[i].Host.GetName(), Outcomes: []patch.Outcome{o}}
 		if o.Failure == "" {
 			e.After = added[i].Host
 		}
@@ -157,8 +133,8 @@ func (h *patchedHosts) compare(r *query.Reader, k patchedName, was *resource.Res
 	}
 }
 
-// difference returns the resources that patches of an EnvoyFilter add.
-func (a *addedLayers) difference(r *query.Reader, c proxy.Class, filter api.Key) (list []PatchEffect) {
+// Differences returns the resources that patches of an EnvoyFilter add.
+func (a *Added) Differences(r *query.Reader, c proxy.Class, filter api.Key) (list []Difference) {
 	k, ok := a.key(r, c)
 	if !ok {
 		return nil
@@ -168,7 +144,7 @@ func (a *addedLayers) difference(r *query.Reader, c proxy.Class, filter api.Key)
 		if o.patches[0].Patch.Filter != filter {
 			continue
 		}
-		e := PatchEffect{Type: k.typ, Outcomes: slices.Clone(o.patches)}
+		e := Difference{Type: k.typ, Outcomes: slices.Clone(o.patches)}
 		if o.resource != nil {
 			e.Name = o.resource.Name()
 			if a.taken(r, c, omap.Name(e.Name)) {

@@ -1,11 +1,10 @@
-package class
+package patching
 
 import (
 	"bytes"
 	"fmt"
 	"slices"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -13,8 +12,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/patch"
-	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // Bounds of the search for the problems of one EnvoyFilter.
@@ -54,52 +53,43 @@ func (m classMember) AppendTo(b []byte) []byte { return append(b, m.hash[:]...) 
 // everywhere is the group of the classes of all namespaces.
 const everywhere = omap.Name("")
 
-// filterChecks are the queries for the problems of EnvoyFilters. Nothing of them exists as long as there is no EnvoyFilter.
-type filterChecks struct {
-	q *Queries
+// Problems are the problems of EnvoyFilters: patches that were left out, that match nothing, or that take protection away. Nothing of them exists
+// as long as there is no EnvoyFilter.
+type Problems struct {
+	// All are the problems.
+	All     query.Collection[service.All, api.Problem]
+	patches *Queries
 	// classes are the classes of connected proxies, by namespace and everywhere.
-	classes query.Groups[All, omap.Name, classMember]
+	classes query.Groups[service.All, omap.Name, classMember]
 	// effects are the effects of the patches that apply to a class.
-	effects query.Query[proxy.Class, omap.Map[effect, omap.Unit]]
+	effects query.Query[proxy.Class, omap.Map[Effect, omap.Unit]]
 }
 
-// defineFilterProblems defines the problems of EnvoyFilters: patches that were left out, that match nothing, or that take protection away.
-func (q *Queries) defineFilterProblems(g *query.Graph) query.Collection[All, api.Problem] {
-	f := &filterChecks{q: q}
-	q.filterChecks = f
+// DefineProblems defines the problems. class yields the classes of connected proxies by node id, and effects the effects of patches in all layers of a
+// class.
+func DefineProblems(g *query.Graph, p *Queries, class query.Query[string, proxy.Class], effects func(r *query.Reader, c proxy.Class) omap.Map[Effect, omap.Unit]) *Problems {
+	f := &Problems{patches: p}
 	same := func(a, b []connectedClass) bool {
 		return slices.EqualFunc(a, b, func(a, b connectedClass) bool { return a.hash == b.hash })
 	}
 	of := query.Define(g, "connectedClass", same, func(r *query.Reader, id omap.Name) ([]connectedClass, bool) {
-		c, ok := q.Class.Get(r, string(id))
+		c, ok := class.Get(r, string(id))
 		return []connectedClass{{string(id), c, c.Hash()}}, ok
 	})
-	all := query.Each(g, "connectedClasses", func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] {
-		return q.tables.AllProxies.Group(r, struct{}{})
-	}, of, func(_ All, id omap.Name) omap.Name { return id })
+	all := query.Each(g, "connectedClasses", func(r *query.Reader, _ service.All) omap.Map[omap.Name, omap.Unit] {
+		return p.tables.AllProxies.Group(r, struct{}{})
+	}, of, func(_ service.All, id omap.Name) omap.Name { return id })
 	f.classes = query.GroupBy(g, "classesIn", all, func(c connectedClass, add func(omap.Name, classMember)) {
 		add(everywhere, classMember{c.class, c.hash})
 		add(omap.Name(c.class.Namespace), classMember{c.class, c.hash})
 	})
-	f.effects = query.Define(g, "patchEffects", omap.Map[effect, omap.Unit].Equal, f.effectsOn)
-	return query.Each(g, "filterProblems", func(r *query.Reader, _ All) omap.Map[api.Key, omap.Unit] {
-		return q.tables.Kinds.Group(r, api.KindEnvoyFilter)
-	}, query.Define(g, "filterProblem", slices.Equal[[]api.Problem], f.check), func(_ All, k api.Key) api.Key { return k })
-}
-
-func (f *filterChecks) effectsOn(r *query.Reader, c proxy.Class) (all omap.Map[effect, omap.Unit], _ bool) {
-	var changes []omap.Change[effect, omap.Unit]
-	for _, s := range f.q.stacks {
-		for _, l := range s {
-			if l.effects == nil {
-				continue
-			}
-			for e := range l.effects(r, c).All() {
-				changes = append(changes, omap.Put(e, omap.Unit{}))
-			}
-		}
-	}
-	return omap.With(all, changes...), true
+	f.effects = query.Define(g, "patchEffects", omap.Map[Effect, omap.Unit].Equal, func(r *query.Reader, c proxy.Class) (omap.Map[Effect, omap.Unit], bool) {
+		return effects(r, c), true
+	})
+	f.All = query.Each(g, "filterProblems", func(r *query.Reader, _ service.All) omap.Map[api.Key, omap.Unit] {
+		return p.tables.Kinds.Group(r, api.KindEnvoyFilter)
+	}, query.Define(g, "filterProblem", slices.Equal[[]api.Problem], f.check), func(_ service.All, k api.Key) api.Key { return k })
+	return f
 }
 
 // filterFindings are the problems of one EnvoyFilter.
@@ -114,18 +104,18 @@ func (f *filterFindings) add(p api.Problem) {
 }
 
 // check finds the problems of an EnvoyFilter.
-func (f *filterChecks) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
-	row, ok := f.q.tables.Filters.Rows.Get(r, k)
+func (f *Problems) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
+	row, ok := f.patches.tables.Filters.Rows.Get(r, k)
 	if !ok {
 		return nil, false
 	}
 	found := &filterFindings{key: k}
-	classes := f.classesOf(r, k)
-	effects := make([]omap.Map[effect, omap.Unit], len(classes))
+	classes := f.ClassesOf(r, k)
+	effects := make([]omap.Map[Effect, omap.Unit], len(classes))
 	for i, c := range classes {
 		effects[i], _ = f.effects.Get(r, c)
 	}
-	patches, _ := f.q.patches.decoded.Get(r, k)
+	patches, _ := f.patches.decoded.Get(r, k)
 	outlines := outlinesOf(row)
 	for i, p := range patches {
 		if i >= len(outlines) {
@@ -144,15 +134,15 @@ func (f *filterChecks) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 	return found.list, len(found.list) > 0
 }
 
-// classesOf are classes of connected proxies to which an EnvoyFilter applies, some if there are many.
-func (f *filterChecks) classesOf(r *query.Reader, k api.Key) (list []proxy.Class) {
-	t := f.q.tables
+// ClassesOf are classes of connected proxies to which an EnvoyFilter applies, some if there are many.
+func (f *Problems) ClassesOf(r *query.Reader, k api.Key) (list []proxy.Class) {
+	t := f.patches.tables
 	group := omap.Name(k.Namespace)
 	if k.Namespace == t.RootNamespace(r) {
 		group = everywhere
 	}
 	forAll := t.Filters.ForAll.Group(r, k.Namespace).Has(k)
-	for m := range f.classes.Group(r, All{}, group).All() {
+	for m := range f.classes.Group(r, service.All{}, group).All() {
 		if forAll || m.class.Filters.Has(k) {
 			if list = append(list, m.class); len(list) == maxFilterClasses {
 				break
@@ -163,15 +153,15 @@ func (f *filterChecks) classesOf(r *query.Reader, k api.Key) (list []proxy.Class
 }
 
 // applied adds the problems of a patch in the classes to which it applies.
-func (f *filterFindings) applied(p *patch.Patch, o outline, classes []proxy.Class, effects []omap.Map[effect, omap.Unit]) {
+func (f *filterFindings) applied(p *patch.Patch, o outline, classes []proxy.Class, effects []omap.Map[Effect, omap.Unit]) {
 	concerned, matched := 0, false
-	var left []effect
+	var left []Effect
 	for i, c := range classes {
 		if p.ApplyTo == networking.EnvoyFilter_EXTENSION_CONFIG || !o.concerns(c) {
 			continue
 		}
 		concerned++
-		for e := range omap.From(effects[i], effect{patch: p.Ref}) {
+		for e := range omap.From(effects[i], Effect{patch: p.Ref}) {
 			if e.patch != p.Ref {
 				break
 			}
@@ -206,28 +196,9 @@ func (o outline) concerns(c proxy.Class) bool {
 			return false
 		}
 	}
-	gateway := contextsOf(networking.EnvoyFilter_GATEWAY)
+	gateway := ContextsOf(networking.EnvoyFilter_GATEWAY)
 	if c.Gateway {
 		return o.contexts&gateway != 0
 	}
 	return o.contexts&^gateway != 0
-}
-
-// extensionProvider answers requests of proxies for the configuration of extensions: of WasmPlugins and TrafficExtensions, and what patches of
-// EXTENSION_CONFIG add.
-func (q *Queries) extensionProvider() Provider {
-	return Provider{Type: resource.Extension, Find: func(r *query.Reader, p *proxy.Proxy, name, _ string) Answer {
-		c := q.Scope.ClassOf(r, p)
-		if a, ok := q.added.Find(r, c, name, !p.Identity.IsZero()); ok {
-			return a
-		}
-		s := patchable{contexts: contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)}.subjectFor(c)
-		s.kinds, s.adds = kindsOf(networking.EnvoyFilter_EXTENSION_CONFIG), true
-		found, _ := patch.Extensions(q.patches.list(r, q.patches.of(r, c, s)))
-		at := slices.IndexFunc(found, func(m *corev3.TypedExtensionConfig) bool { return m.GetName() == name })
-		if at < 0 {
-			return Answer{Reason: "no patch of EXTENSION_CONFIG that applies to the proxy adds it"}
-		}
-		return Answer{Resource: resource.New(resource.Extension, name, found[at])}
-	}}
 }
