@@ -64,7 +64,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	// Metrics, log and pages.
 	build, pages := run.ReadBuild(), (*admin.Pages)(nil)
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(fieldsIn(sources)), new(admin.Readiness)
-	committed, changed, asked, named, trusted := newSignal(), newSignal(), newSignal(), newSignal(), newSignal() // each has one receiver
+	committed := make(chan struct{}, 1) // keeps one signal
 	logStart(log, s, build)
 	secure, err := newSecure(s, access, metrics, logging.For(log, logCA))
 	if err != nil {
@@ -75,7 +75,10 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		commits.Observe(c)
 		visits.Committed(uint64(c.Revision))
 		logCommit(logging.For(log, logConfig), c)
-		notify(committed, changed, asked, named, trusted)
+		select {
+		case committed <- struct{}{}:
+		default: // the receiver has not taken the previous signal yet, and will find both commits
+		}
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -96,11 +99,11 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	for _, one := range sources {
 		addSource(g, one, share(metrics.Counting(running)), ready)
 	}
-	addLookups(g, s, running, changed, named, log)
-	if err := addPermissions(g, s, access, sources, running, asked, logging.For(log, logKeys)); err != nil {
+	addLookups(g, s, running, log)
+	if err := addPermissions(g, s, access, sources, running, logging.For(log, logKeys)); err != nil {
 		return nil, err
 	}
-	if err := addFirstCommit(g, s, access, running, trusted, logging.For(log, logCA)); err != nil {
+	if err := addFirstCommit(g, s, access, running, logging.For(log, logCA)); err != nil {
 		return nil, err
 	}
 	serving := ready.Missing("proxies cannot connect yet")
@@ -117,19 +120,6 @@ func addJournal(g *run.Group, board *admin.Board, running *loop.Loop, committed 
 		return board.Follow(ctx, running, committed, func(news admin.News) { logNews(log, news) })
 	}})
 	g.Add(run.Actor{Name: "visits", Run: visits.Run})
-}
-
-// newSignal is a channel that keeps one signal.
-func newSignal() chan struct{} { return make(chan struct{}, 1) }
-
-// notify signals a commit to receivers. A receiver that has not taken the previous signal yet will find both commits.
-func notify(receivers ...chan<- struct{}) {
-	for _, to := range receivers {
-		select {
-		case to <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // serve reports that the control plane is ready, until it stops. serving withdraws the reason why it was not. From then on garbage
@@ -296,7 +286,7 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 	keeper.Map, keeper.Key, keeper.Book, keeper.Log = kube.KeptMap, kube.KeptKey, policies, log
 	tasks := []func(context.Context){
 		status.New(status.Options{Mesh: running, Streams: xds, Target: target, Log: log}).Run, keeper.Run,
-		(&ingress.Writer{Mesh: running, Target: target, Log: log}).Run,
+		ingress.New(running, target, log).Run,
 	}
 	if s.SecureGRPCAddr != "" && !s.CA.Off {
 		roots, err := secure.roots(access, running, log)
@@ -317,7 +307,7 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 			Mesh: running, Target: registered, Sink: running, Self: self, Grace: s.RegistrationGrace, Log: log,
 		})
 		tasks = append(tasks, registrar.Lead)
-		g.Add(run.Actor{Name: "registration", Run: func(ctx context.Context) error { registrar.Run(ctx); return nil }})
+		g.Add(actor("registration", registrar.Run))
 	}
 	if s.Untaint {
 		if err := addUntaint(g, s, access, running, self, log); err != nil {
@@ -331,14 +321,16 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, running *
 		}
 		running.Wait()
 	}
-	g.Add(run.Actor{Name: "leader", Run: func(ctx context.Context) error {
-		if !s.LeaderElection {
-			work(ctx)
-			return nil
-		}
-		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: self, Log: log}, work)
-	}})
+	g.Add(elected("leader", s, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: self, Log: log}, work))
 	return nil
+}
+
+// elected returns an actor that works while this replica has a lease.
+func elected(name string, s *config.Settings, access *rest.Config, lease cluster.Lease, work func(context.Context)) run.Actor {
+	if !s.LeaderElection {
+		return actor(name, work)
+	}
+	return run.Actor{Name: name, Run: func(ctx context.Context) error { return cluster.Lead(ctx, access, lease, work) }}
 }
 
 // untaintLease is the name of the lease for the work on nodes. It is not the leader's, because only some revisions may do this work.
@@ -351,13 +343,7 @@ func addUntaint(g *run.Group, s *config.Settings, access *rest.Config, running *
 		return err
 	}
 	writer := untaint.New(running, cmp.Or(s.PluginNamespace, s.Namespace), target, log)
-	g.Add(run.Actor{Name: "taints of nodes", Run: func(ctx context.Context) error {
-		if !s.LeaderElection {
-			writer.Run(ctx)
-			return nil
-		}
-		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: untaintLease, Identity: self, Log: log}, writer.Run)
-	}})
+	g.Add(elected("taints of nodes", s, access, cluster.Lease{Namespace: s.Namespace, Name: untaintLease, Identity: self, Log: log}, writer.Run))
 	return nil
 }
 

@@ -139,8 +139,8 @@ func (s *scrape) sizes() sizes {
 		for _, kind := range api.Kinds() {
 			now.objects[kind.Name] = v.Tables.Kinds.Peek(kind.Name).Len()
 		}
-		for _, p := range v.Tables.Proxies.All() {
-			now.proxies[cmp.Or(p.Version, "unknown")]++
+		for version := range v.Tables.ProxyVersions.Peek(struct{}{}).All() {
+			now.proxies[cmp.Or(string(version), "unknown")] += v.Tables.ProxiesOf.Peek(string(version)).Len()
 		}
 		s.board.look(v)
 		return now

@@ -154,7 +154,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer grace.Stop()
 	var earliest time.Time // the earliest time of the next commit
 	budget := 0            // the number of cells of first builds that may run now, because a commit has delayed them
-	more := false          // whether first builds or lookups are left to do
+	more := true           // whether first builds or lookups are left to do; at first the values of controllers are
 	for ctx.Err() == nil {
 		if !more && l.queue.empty() {
 			select {

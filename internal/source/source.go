@@ -9,6 +9,7 @@ package source
 
 import (
 	"context"
+	"slices"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
@@ -91,6 +92,14 @@ type Cluster struct {
 	Server string `json:"server,omitempty"`
 	// Problems say what cannot be read, or why the kubeconfig is not used.
 	Problems []string `json:"problems,omitempty"`
+}
+
+// Report passes on events of a source that has listed everything, in the order of their keys.
+func Report(to Sink, name string, events []Event) {
+	if len(events) > 0 {
+		slices.SortFunc(events, func(a, b Event) int { return a.Key.Compare(b.Key) })
+		to.Apply(Batch{Source: name, Events: events, Synced: true})
+	}
 }
 
 // ProblemEvents returns the events that lead from one list of problems to another.

@@ -7,12 +7,15 @@
 package addresses
 
 import (
+	"cmp"
 	"context"
+	"iter"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/view/allocation"
@@ -26,8 +29,6 @@ type Target interface {
 }
 
 const (
-	// period is the time between two looks at the mesh.
-	period = time.Second
 	// patience is how long a change that was written may take to come back, and longest the longest time between two attempts to
 	// write one.
 	patience = 5 * time.Second
@@ -37,74 +38,36 @@ const (
 )
 
 // Writer writes addresses.
-type Writer struct {
-	mesh    *loop.Loop
-	changes *loop.Kept[allocation.Changes]
-	target  Target
-	log     *slog.Logger
-}
+type Writer = schedule.Writes[omap.Name, omap.Hash]
 
-// New returns a writer of the addresses of a mesh whose loop does not run yet.
+// New returns a writer of the addresses of a mesh whose loop does not run yet. A change is written until it is not wanted any more: its object comes back
+// as a row that needs none.
 func New(mesh *loop.Loop, target Target, log *slog.Logger) *Writer {
-	return &Writer{mesh, loop.Keep(mesh, mesh.Queries().Addresses.Observe, allocation.All{}), target, log}
-}
-
-// attempt is a change that this writer has tried to write.
-type attempt struct {
-	content omap.Hash
-	pause   time.Duration
-	next    time.Time
-}
-
-// Run writes addresses until ctx ends.
-func (w *Writer) Run(ctx context.Context) {
-	attempts := map[api.Key]attempt{}
-	again := time.NewTicker(period)
-	defer again.Stop()
-	for {
-		if changes, err := w.look(ctx); err == nil {
-			w.write(ctx, changes, attempts)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-		}
-	}
-}
-
-// look returns the changes that are to be written.
-func (w *Writer) look(ctx context.Context) (allocation.Changes, error) {
-	return loop.Look(ctx, w.mesh, w.changes.In)
-}
-
-// write writes some changes that it has not written just now.
-func (w *Writer) write(ctx context.Context, changes allocation.Changes, attempts map[api.Key]attempt) {
-	pending, written := map[api.Key]bool{}, 0
-	for _, c := range changes.All() {
-		pending[c.Key] = true
-		was, now := attempts[c.Key], time.Now()
-		if was.content == c.ContentHash() && now.Before(was.next) || written == atOnce || ctx.Err() != nil {
-			continue
-		}
-		next := attempt{content: c.ContentHash(), pause: patience}
-		if was.content == next.content {
-			next.pause = min(2*was.pause, longest)
-		}
-		next.next = now.Add(next.pause)
-		attempts[c.Key] = next
-		if len(c.Full) > 0 {
-			w.log.Warn("hosts have no address of their own, because the range of allocated addresses is used up; name addresses in spec.addresses, or set larger ranges",
-				"object", c.Key.String(), "hosts", strings.Join(c.Full, ", "))
-		}
-		written++
-		if err := w.target.WriteAddresses(ctx, c.Key, c.Has, c.Want); err != nil && ctx.Err() == nil {
-			w.log.Warn("the addresses of an object cannot be written; it is tried again", "object", c.Key.String(), "error", err)
-		}
-	}
-	for k := range attempts {
-		if !pending[k] {
-			delete(attempts, k)
-		}
+	kept := loop.Keep(mesh, mesh.Queries().Addresses.Observe, allocation.All{})
+	var changes allocation.Changes
+	return &Writer{
+		Changed: kept.Changed(),
+		Look: func(ctx context.Context) (_ iter.Seq2[omap.Name, omap.Hash], err error) {
+			changes, err = kept.Look(ctx)
+			return func(yield func(omap.Name, omap.Hash) bool) {
+				for name, c := range changes.All() {
+					if !yield(name, c.ContentHash()) {
+						return
+					}
+				}
+			}, err
+		},
+		Compare: cmp.Compare[omap.Name], Pauses: schedule.Pauses{First: patience, Longest: longest}, AtOnce: atOnce,
+		Write: func(ctx context.Context, name omap.Name, _ omap.Hash) (known bool, err error) {
+			c, _ := changes.Get(name)
+			if len(c.Full) > 0 {
+				log.Warn("hosts have no address of their own, because the range of allocated addresses is used up; name addresses in spec.addresses, or set larger ranges",
+					"object", c.Key.String(), "hosts", strings.Join(c.Full, ", "))
+			}
+			return false, target.WriteAddresses(ctx, c.Key, c.Has, c.Want)
+		},
+		Failed: func(name omap.Name, err error) {
+			log.Warn("the addresses of an object cannot be written; it is tried again", "object", string(name), "error", err)
+		},
 	}
 }

@@ -6,7 +6,7 @@
 // Invariants: An endpoint is authenticated by the authorities of the system, and never otherwise. Answers are bounded in size and time. No
 // connection is made to addresses that package safedial refuses.
 //
-// Fetcher.Run owns everything and starts at most one goroutine per bundle at a time, for which it waits.
+// Fetcher.Run owns everything; package schedule starts a goroutine per fetch.
 package bundles
 
 import (
@@ -18,16 +18,18 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/controller/fair"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/policies"
+	"github.com/pilotmesh/pilot/internal/xds/class"
 )
 
 // Name is the name of the source of roots.
@@ -53,188 +55,139 @@ type Client interface {
 
 // Fetcher fetches bundles.
 type Fetcher struct {
-	Mesh loop.Inspector
-	// Changed delivers after the mesh has changed, so that new bundles are fetched at once.
-	Changed <-chan struct{}
-	Sink    source.Sink
-	Client  Client
-	// Synced is closed once the mesh configuration is known.
-	Synced <-chan struct{}
+	Sink   source.Sink
+	Client Client
 	// Keeper keeps the last good roots.
 	Keeper Keeper
 	// Ready is closed once the kept roots are in force, or could not be read for some time.
 	Ready chan struct{}
 	Log   *slog.Logger
 
-	known    map[string]*entry
+	fetches  schedule.Fetches[string, fetched, answer]
 	memory   memory
 	problems []api.Problem
-	results  chan result
 }
 
-// entry is the state of a bundle.
-type entry struct {
-	roots    string // the last good ones, as PEM
-	failure  string // of the last attempt
-	fetching bool
-	refused  bool // it is not fetched at all
-	refresh  time.Duration
-	pauses   *backoff.ExponentialBackOff
-	next     time.Time
+// fetched is the state of a bundle.
+type fetched struct {
+	roots   string // the last good ones, as PEM
+	failure string // of the last attempt, or why there is none
+	refresh time.Duration
 }
 
-// result is the outcome of one fetch.
-type result struct {
-	from string
-	answer
-	err error
-}
-
-// Run fetches bundles until ctx ends.
-func (f *Fetcher) Run(ctx context.Context) {
-	select {
-	case <-f.Synced:
-	case <-ctx.Done():
-		return
-	}
-	f.known, f.results, f.memory.pauses = map[string]*entry{}, make(chan result, maxBundles), retry.Pauses(firstPause, refresh)
-	var fetches sync.WaitGroup
-	defer fetches.Wait()
-	begun, ready := time.Now(), false
-	f.look(ctx)
-	for {
-		wait := f.keep(ctx)
-		if !ready && (f.memory.read || len(f.known) == 0 || time.Since(begun) > patience) {
-			f.look(ctx) // after the commit of the kept roots
-			close(f.Ready)
-			ready = true
-		}
-		due := time.NewTimer(min(wait, f.start(ctx, &fetches)))
-		select {
-		case <-ctx.Done():
-			due.Stop()
-			return
-		case r := <-f.results:
-			f.finish(r)
-		case <-f.Changed:
-			f.look(ctx)
-		case <-due.C:
-		}
-		due.Stop()
-	}
-}
-
-// look follows the bundles that the mesh configuration names.
-func (f *Fetcher) look(ctx context.Context) {
-	wanted, err := loop.Look(ctx, f.Mesh, func(v *loop.View) (urls []string) {
-		for _, data := range v.Tables.PresentCACertificates().GetCaCertificates() {
+// Keep returns the function that fetches the bundles which a mesh wants, until its context ends. The loop of the mesh does not run yet.
+func (f *Fetcher) Keep(mesh *loop.Loop) func(context.Context) {
+	wanted := loop.Want(mesh, "wantedBundles", slices.Equal[[]string], func(r *query.Reader, t *state.Tables, _ *class.Queries) (urls []string) {
+		for _, data := range t.CACertificates(r).GetCaCertificates() {
 			if from := data.GetSpiffeBundleUrl(); from != "" && !slices.Contains(urls, from) {
 				urls = append(urls, from)
 			}
 		}
 		return urls
 	})
-	if err == nil {
-		f.follow(wanted)
+	return func(ctx context.Context) { f.run(ctx, mesh.Synced(), wanted.Changed(), wanted.Then(f.follow)) }
+}
+
+// run fetches bundles until ctx ends. synced is closed once the mesh configuration is known. look calls follow, after the commit of all that was applied
+// before.
+func (f *Fetcher) run(ctx context.Context, synced, changed <-chan struct{}, look func(context.Context)) {
+	select {
+	case <-synced:
+	case <-ctx.Done():
+		return
+	}
+	f.prepare()
+	begun, ready := time.Now(), false
+	f.fetches.Run(ctx, changed, look, func(ctx context.Context) time.Duration {
+		wait := f.keep(ctx)
+		if !ready && (f.memory.read || len(f.fetches.Wanted) == 0 || time.Since(begun) > patience) {
+			look(ctx) // after the commit of the kept roots
+			close(f.Ready)
+			ready = true
+		}
+		return wait
+	})
+}
+
+// prepare sets the policy.
+func (f *Fetcher) prepare() {
+	f.memory.pauses = retry.Pauses(firstPause, refresh)
+	f.fetches = schedule.Fetches[string, fetched, answer]{
+		Compare: cmp.Compare[string], Pauses: schedule.Pauses{First: firstPause, Longest: refresh}, Places: maxBundles, Bounds: fair.Bounds{Total: maxBundles, Share: maxBundles},
+		Fetch: f.fetch,
+		Done: func(from string, e *schedule.Entry[fetched], a answer, err error) time.Duration {
+			return f.done(from, &e.State, a, err)
+		},
 	}
 }
 
+// The failures of bundles that are not fetched.
+const notHTTPS = "its address is not one of HTTPS, such as https://spire.example.com/bundle"
+
+func tooMany() string { return fmt.Sprintf("there are more than %d bundles", maxBundles) }
+
 // follow forgets bundles that are not wanted any more, and notes new ones, as far as there is room.
 func (f *Fetcher) follow(wanted []string) {
-	var events []source.Event
-	for from, e := range f.known {
-		if e.refused || !slices.Contains(wanted, from) {
-			delete(f.known, from)
-			if e.roots != "" {
-				events = append(events, policies.BundleEvent(from, ""))
-			}
-		}
-	}
+	wants := make([]fair.Want[string], 0, len(wanted))
 	for _, from := range wanted {
-		if f.known[from] != nil {
-			continue
-		}
-		e := &entry{refresh: refresh, pauses: retry.Pauses(firstPause, refresh)}
-		switch u, err := url.Parse(from); {
+		wants = append(wants, fair.Want[string]{Thing: from})
+	}
+	var events []source.Event
+	for _, from := range f.fetches.Follow(wants) {
+		events = append(events, policies.BundleEvent(from, ""))
+	}
+	for from, e := range f.fetches.Wanted {
+		u, err := url.Parse(from)
+		switch {
 		case err != nil || !strings.EqualFold(u.Scheme, "https") || u.Host == "":
-			e.failure, e.refused = "its address is not one of HTTPS, such as https://spire.example.com/bundle", true
-		case len(f.known) >= maxBundles:
-			e.failure, e.refused = fmt.Sprintf("there are more than %d bundles", maxBundles), true
+			e.Held, e.State.failure = true, notHTTPS
+		case e.Held:
+			e.State.failure = tooMany()
+		case e.State.failure == tooMany():
+			e.State.failure = ""
 		}
-		f.known[from] = e
 	}
 	f.apply(events)
 }
 
-// start starts the fetches that are due, and returns the time until the next one is due.
-func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) time.Duration {
-	now, wait := time.Now(), time.Hour
-	for from, e := range f.known {
-		switch {
-		case e.fetching || e.refused:
-		case now.Before(e.next):
-			wait = min(wait, e.next.Sub(now))
-		default:
-			e.fetching = true
-			fetches.Go(func() {
-				r := f.fetch(ctx, from)
-				select {
-				case f.results <- r:
-				case <-ctx.Done():
-				}
-			})
-		}
-	}
-	return wait
-}
-
 // fetch fetches one bundle.
-func (f *Fetcher) fetch(ctx context.Context, from string) result {
+func (f *Fetcher) fetch(ctx context.Context, from string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	body, err := f.Client.Get(ctx, from, maxBundle)
 	if err != nil {
-		return result{from: from, err: err}
+		return answer{}, err
 	}
-	a, err := parse(body)
-	return result{from, a, err}
+	return parse(body)
 }
 
-// finish takes in a result.
-func (f *Fetcher) finish(r result) {
-	e := f.known[r.from]
-	if e == nil {
-		return // not wanted any more
-	}
-	e.fetching = false
-	if r.err != nil {
-		e.next = time.Now().Add(min(e.pauses.NextBackOff(), e.refresh))
-		if e.failure != r.err.Error() {
-			e.failure = r.err.Error()
-			f.Log.Warn("cannot fetch a SPIFFE bundle", "from", shown(r.from), "reason", e.failure, "roots_kept", e.roots != "")
-			f.apply(nil)
-		}
-		return
-	}
-	e.pauses.Reset()
-	e.refresh = cmp.Or(r.refresh, refresh)
-	e.next = time.Now().Add(e.refresh)
-	changed := e.roots != r.roots
-	e.roots, e.failure = r.roots, ""
+// done takes in the result of a fetch, and returns the time until the next one.
+func (f *Fetcher) done(from string, b *fetched, a answer, err error) time.Duration {
 	var events []source.Event
-	if changed {
-		f.Log.Info("fetched the roots of a SPIFFE bundle", "from", shown(r.from), "roots", strings.Count(r.roots, "-----BEGIN "))
-		events = append(events, policies.BundleEvent(r.from, r.roots))
+	failure := ""
+	if err != nil {
+		if failure = err.Error(); failure != b.failure {
+			f.Log.Warn("cannot fetch a SPIFFE bundle", "from", shown(from), "reason", failure, "roots_kept", b.roots != "")
+		}
+	} else {
+		b.refresh = a.refresh
+		if b.roots != a.roots {
+			f.Log.Info("fetched the roots of a SPIFFE bundle", "from", shown(from), "roots", strings.Count(a.roots, "-----BEGIN "))
+			b.roots = a.roots
+			events = append(events, policies.BundleEvent(from, b.roots))
+		}
 	}
+	b.failure = failure
 	f.apply(events)
+	return cmp.Or(b.refresh, refresh)
 }
 
 // apply passes events on, and changes of the problems.
 func (f *Fetcher) apply(events []source.Event) {
 	var problems []api.Problem
-	for _, from := range slices.Sorted(maps.Keys(f.known)) {
-		if e := f.known[from]; e.failure != "" {
-			problems = append(problems, problem(from, e))
+	for _, from := range slices.Sorted(maps.Keys(f.fetches.Wanted)) {
+		if b := &f.fetches.Wanted[from].State; b.failure != "" {
+			problems = append(problems, problem(from, b))
 		}
 	}
 	problems = append(problems, f.memory.problems()...)
@@ -246,13 +199,13 @@ func (f *Fetcher) apply(events []source.Event) {
 }
 
 // problem is the problem of a bundle that cannot be fetched.
-func problem(from string, e *entry) api.Problem {
-	if e.roots != "" {
+func problem(from string, b *fetched) api.Problem {
+	if b.roots != "" {
 		return api.Problem{Severity: api.Warning, Code: "bundle-stale", Reason: fmt.Sprintf(
-			"caCertificates of the mesh configuration: the SPIFFE bundle %s cannot be fetched any more, and its last good roots stay in force: %s", shown(from), e.failure)}
+			"caCertificates of the mesh configuration: the SPIFFE bundle %s cannot be fetched any more, and its last good roots stay in force: %s", shown(from), b.failure)}
 	}
 	return api.Problem{Severity: api.Error, Code: "bundle-unknown", Reason: fmt.Sprintf(
-		"caCertificates of the mesh configuration: the SPIFFE bundle %s cannot be fetched, so its roots are not trusted: %s", shown(from), e.failure)}
+		"caCertificates of the mesh configuration: the SPIFFE bundle %s cannot be fetched, so its roots are not trusted: %s", shown(from), b.failure)}
 }
 
 // shown is an address without credentials.

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -21,7 +22,6 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/controller/keys"
-	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 )
@@ -111,15 +111,11 @@ func TestRefreshHint(t *testing.T) {
 			}
 			m, from := newMesh(nil), "https://spire.example.com/bundle"
 			m.follow([]string{from})
-			m.finish(result{from: from, answer: a})
-			if is := time.Until(m.known[from].next); is != c.want {
+			if is := m.finish(from, a, nil); is != c.want {
 				t.Errorf("%s: the next fetch is after %v, want %v", c.hint, is, c.want)
 			}
-			for range 20 {
-				m.finish(result{from: from, err: fmt.Errorf("gone")})
-				if is := time.Until(m.known[from].next); is > min(c.want, 2*refresh) {
-					t.Errorf("%s: the next attempt is after %v, although the bundle is fetched every %v", c.hint, is, c.want)
-				}
+			if is := m.finish(from, answer{}, errors.New("gone")); is != c.want {
+				t.Errorf("%s: the next attempt is after %v at most, although the bundle is fetched every %v", c.hint, is, c.want)
 			}
 		})
 	}
@@ -172,8 +168,21 @@ func (m *mesh) Apply(b source.Batch) {
 
 func newMesh(client Client) *mesh {
 	m := &mesh{tables: state.New(state.Options{})}
-	m.Fetcher = &Fetcher{Sink: m, Client: client, Log: slog.New(slog.DiscardHandler), known: map[string]*entry{}, memory: memory{pauses: retry.Pauses(firstPause, refresh)}}
+	m.Fetcher = &Fetcher{Sink: m, Client: client, Log: slog.New(slog.DiscardHandler)}
+	m.prepare()
 	return m
+}
+
+// finish takes in the result of a fetch, as the running fetcher does.
+func (m *mesh) finish(from string, a answer, err error) time.Duration {
+	return m.done(from, &m.fetches.Wanted[from].State, a, err)
+}
+
+// fetchNow fetches a bundle, and takes in the result.
+func (m *mesh) fetchNow(t *testing.T, from string) {
+	t.Helper()
+	a, err := m.fetch(t.Context(), from)
+	m.finish(from, a, err)
 }
 
 // reported returns the problems that the tables have.
@@ -216,7 +225,7 @@ func (e *endpoint) pool() *x509.CertPool {
 }
 
 // TestLastGoodKept checks that the roots of a bundle are known after an answer of a real server, that they stay when the endpoint fails, answers
-// with something else or with a broken bundle, that attempts become rarer, and that a bundle that is no longer named is forgotten.
+// with something else or with a broken bundle, and that a bundle that is no longer named is forgotten.
 func TestLastGoodKept(t *testing.T) {
 	a, rootA := certificate(t, true)
 	b, rootB := certificate(t, true)
@@ -233,22 +242,14 @@ func TestLastGoodKept(t *testing.T) {
 		{strings.Repeat(" ", maxBundle) + bundleOf(a), rootB, "the answer has more than 1048576 bytes"},
 	} {
 		e.body.Store(step.body)
-		m.finish(m.fetch(t.Context(), from))
+		m.fetchNow(t, from)
 		got := m.reported()
 		if m.tables.Security.PresentBundle(from) != step.roots || len(got) > 1 || (len(got) == 1) != (step.problem != "") || len(got) == 1 && !strings.Contains(got[0], step.problem) {
 			t.Errorf("after %.40q: roots %q, problems %q; want %q, %q", step.body, m.tables.Security.PresentBundle(from), got, step.roots, step.problem)
 		}
 	}
-	longest := time.Duration(0)
-	for range 20 {
-		m.finish(result{from: from, err: fmt.Errorf("gone")})
-		longest = max(longest, time.Until(m.known[from].next))
-	}
-	if longest < 3*time.Minute || longest > 5*time.Minute {
-		t.Errorf("the longest pause is %v, and the author of the bundle asks for 5 minutes between two fetches", longest)
-	}
 	m.follow(nil)
-	if len(m.reported()) > 0 || m.tables.Security.PresentBundle(from) != "" || len(m.known) > 0 {
+	if len(m.reported()) > 0 || m.tables.Security.PresentBundle(from) != "" || len(m.fetches.Wanted) > 0 {
 		t.Errorf("a bundle that nothing names: %q, %q", m.reported(), m.tables.Security.PresentBundle(from))
 	}
 }
@@ -273,7 +274,7 @@ func TestEndpoints(t *testing.T) {
 			e.asked.Store(0)
 			m := newMesh(c.client)
 			m.follow([]string{c.from})
-			m.finish(m.fetch(t.Context(), c.from))
+			m.fetchNow(t, c.from)
 			if got := m.reported(); len(got) != 1 || !strings.HasPrefix(got[0], "bundle-unknown: ") || !strings.Contains(got[0], c.failure) || e.asked.Load() > 0 || m.tables.Security.PresentBundle(c.from) != "" {
 				t.Errorf("%q, asked %d times; want %q", got, e.asked.Load(), c.failure)
 			}

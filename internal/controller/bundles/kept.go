@@ -78,7 +78,7 @@ type memory struct {
 func (f *Fetcher) keep(ctx context.Context) time.Duration {
 	const idle = time.Hour
 	m := &f.memory
-	if len(f.known) == 0 && len(m.kept) == 0 {
+	if len(f.fetches.Wanted) == 0 && len(m.kept) == 0 {
 		return idle
 	}
 	if m.read && maps.Equal(f.roots(), m.kept) {
@@ -122,8 +122,8 @@ func (f *Fetcher) recall(kept []byte) (events []source.Event) {
 	if err := json.Unmarshal(kept, &all); err != nil && len(kept) > 0 {
 		f.Log.Warn("the last good roots of SPIFFE bundles cannot be read: they are no JSON")
 	}
-	for from, e := range f.known {
-		if all[from] == nil || e.roots != "" || e.refused {
+	for from, e := range f.fetches.Wanted {
+		if all[from] == nil || e.State.roots != "" || e.Held {
 			continue
 		}
 		a, err := parse(all[from])
@@ -131,7 +131,7 @@ func (f *Fetcher) recall(kept []byte) (events []source.Event) {
 			f.Log.Warn("the last good roots of a SPIFFE bundle cannot be read", "from", shown(from), "reason", err)
 			continue
 		}
-		e.roots = a.roots
+		e.State.roots = a.roots
 		events = append(events, policies.BundleEvent(from, a.roots))
 	}
 	return events
@@ -140,9 +140,9 @@ func (f *Fetcher) recall(kept []byte) (events []source.Event) {
 // roots returns the last good roots by the address of their bundle.
 func (f *Fetcher) roots() map[string]string {
 	all := map[string]string{}
-	for from, e := range f.known {
-		if e.roots != "" {
-			all[from] = e.roots
+	for from, e := range f.fetches.Wanted {
+		if e.State.roots != "" {
+			all[from] = e.State.roots
 		}
 	}
 	return all

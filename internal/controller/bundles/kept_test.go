@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/controller/keys"
-	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/run/statefile"
 )
 
@@ -32,7 +31,7 @@ func TestRestart(t *testing.T) {
 	if got := first.tables.Security.PresentBundle(from); got != "" {
 		t.Errorf("nothing was fetched: %q", got)
 	}
-	first.finish(first.fetch(t.Context(), from))
+	first.fetchNow(t, from)
 	first.keep(t.Context())
 	e.Close()
 
@@ -40,7 +39,7 @@ func TestRestart(t *testing.T) {
 	if got := again.tables.Security.PresentBundle(from); got != root || len(again.reported()) > 0 {
 		t.Errorf("after a restart: %q, %q; want %q", got, again.reported(), root)
 	}
-	again.finish(again.fetch(t.Context(), from))
+	again.fetchNow(t, from)
 	again.keep(t.Context())
 	if got := again.reported(); again.tables.Security.PresentBundle(from) != root || len(got) != 1 || !strings.HasPrefix(got[0], "bundle-stale: ") {
 		t.Errorf("after a fetch that failed: %q, %q", again.tables.Security.PresentBundle(from), got)
@@ -96,7 +95,7 @@ func TestCannotKeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.finish(result{from: from, answer: a})
+	m.finish(from, a, nil)
 	wait := m.keep(t.Context())
 	if got := m.reported(); m.tables.Security.PresentBundle(from) != root || len(got) != 1 || !strings.HasPrefix(got[0], "state-unwritable: ") || wait <= 0 || wait > 2*firstPause {
 		t.Errorf("%q, and again after %v", got, wait)
@@ -121,9 +120,9 @@ func TestRoom(t *testing.T) {
 		wanted = append(wanted, fmt.Sprintf("https://large-%d.example.com/", i))
 	}
 	m.follow(wanted)
-	m.finish(result{from: wanted[0], answer: answer{roots: root}})
+	m.finish(wanted[0], answer{roots: root}, nil)
 	for _, from := range wanted[1:] {
-		m.finish(result{from: from, answer: answer{roots: strings.Repeat(root, mostKept/3/len(root))}})
+		m.finish(from, answer{roots: strings.Repeat(root, mostKept/3/len(root))}, nil)
 	}
 	m.keep(t.Context())
 	if got := m.reported(); len(got) != 1 || !strings.Contains(got[0], "no room for the last good roots of 3 SPIFFE bundles") {
@@ -138,21 +137,16 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// still is a mesh that names no bundle.
-type still struct{}
-
-// Inspect implements loop.Inspector.
-func (still) Inspect(_ context.Context, fn func(*loop.View)) error {
-	return fmt.Errorf("it is not asked")
-}
-
 // TestReadyWithoutBundles checks that Run reports that it is ready only once the mesh configuration is known.
 func TestReadyWithoutBundles(t *testing.T) {
 	m, synced := newMesh(nil), make(chan struct{})
-	m.Mesh, m.Synced, m.Ready = still{}, synced, make(chan struct{})
+	m.Ready = make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { m.Run(ctx); close(ended) }()
+	go func() {
+		defer close(ended)
+		m.run(ctx, synced, nil, func(context.Context) { m.follow(nil) })
+	}()
 	select {
 	case <-m.Ready:
 		t.Error("it is ready before the mesh configuration is known")

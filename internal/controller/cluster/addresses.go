@@ -2,35 +2,20 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// WriteAddresses implements addresses.Target. It reads the object first, and the API server refuses to write an object that has changed
-// since.
+// WriteAddresses implements addresses.Target.
 func (s *Statuses) WriteAddresses(ctx context.Context, k api.Key, has, want []api.Allocation) error {
-	kind, ok := s.kinds[k.Kind]
-	if !ok {
-		return fmt.Errorf("objects of kind %s have no addresses", k.Kind)
-	}
-	for _, at := range s.versions(kind, k.Namespace) {
-		u, err := at.Get(ctx, k.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue // the object is gone, or this version is not served
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", k, err)
-		}
+	_, err := s.change(ctx, k, func(u *unstructured.Unstructured) (bool, error) {
 		if !slices.Equal(allocated(u), has) {
-			return nil
+			return false, nil
 		}
 		list := make([]any, 0, len(want))
 		for _, a := range want {
@@ -40,16 +25,9 @@ func (s *Statuses) WriteAddresses(ctx context.Context, k api.Key, has, want []ap
 			}
 			list = append(list, one)
 		}
-		if err := unstructured.SetNestedSlice(u.Object, list, "status", "addresses"); err != nil {
-			return fmt.Errorf("the status of %s: %w", k, err)
-		}
-		_, err = at.UpdateStatus(ctx, u, metav1.UpdateOptions{FieldManager: manager})
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return nil // it has changed since
-		}
-		return explainUpdate(err, k, kind)
-	}
-	return nil
+		return true, unstructured.SetNestedSlice(u.Object, list, "status", "addresses")
+	})
+	return unlessConflict(err)
 }
 
 // allocated returns the addresses in the status of an object, as package api reads them.

@@ -92,49 +92,30 @@ func NewSecretStore(config *rest.Config, namespace, name string) (*SecretStore, 
 // secretType is the type of the Secret, as Istio has it.
 const secretType core.SecretType = "istio.io/ca-root"
 
-// attempts is how many times a change is tried that other replicas make, too.
-const attempts = 10
-
-// Update implements ca.Store. The API server refuses a change of a Secret that another client has changed, so replicas that begin at
-// the same time have the same root.
-func (s *SecretStore) Update(ctx context.Context, change func(map[string][]byte, error) (map[string][]byte, error)) (map[string][]byte, error) {
-	for range attempts {
-		is, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
-		exists := !apierrors.IsNotFound(err)
-		if exists && err != nil {
-			return nil, s.explain("get", err)
-		}
-		var data map[string][]byte
-		if exists && len(is.Data) > 0 {
+// Update implements ca.Store. Replicas that begin at the same time have the same root.
+func (s *SecretStore) Update(ctx context.Context, update func(map[string][]byte, error) (map[string][]byte, error)) (data map[string][]byte, err error) {
+	err = change(ctx, s.client, s.name, func() *core.Secret {
+		return &core.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: s.namespace}, Type: secretType}
+	}, func(is *core.Secret) (write bool, err error) {
+		if data = nil; len(is.Data) > 0 {
 			data = is.Data
 		}
-		next, err := change(maps.Clone(data), nil)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("Secret %s/%s: %w", s.namespace, s.name, err)
-		case next == nil:
-			return data, nil
-		case exists:
-			is.Data = next
-			_, err = s.client.Update(ctx, is, metav1.UpdateOptions{FieldManager: manager})
-		default:
-			_, err = s.client.Create(ctx, &core.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: s.namespace}, Type: secretType, Data: next,
-			}, metav1.CreateOptions{FieldManager: manager})
+		next, err := update(maps.Clone(data), nil)
+		if err != nil || next == nil {
+			return false, err
 		}
-		if err == nil {
-			return next, nil
-		}
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			return nil, s.explain("create and update", err)
-		}
+		is.Data, data = next, next
+		return true, nil
+	})
+	if err != nil {
+		return nil, s.explain(err)
 	}
-	return nil, fmt.Errorf("Secret %s/%s changes again and again", s.namespace, s.name)
+	return data, nil
 }
 
-func (s *SecretStore) explain(verb string, err error) error {
+func (s *SecretStore) explain(err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("the root of the mesh: the role of the control plane may not %s secrets in %s; grant it, or plug an authority in (cacerts), or switch it off (ENABLE_CA_SERVER=false, --secureGRPCAddr=)", verb, s.namespace)
+		return fmt.Errorf("the root of the mesh: the role of the control plane may not get, create and update secrets in %s; grant it, or plug an authority in (cacerts), or switch it off (ENABLE_CA_SERVER=false, --secureGRPCAddr=)", s.namespace)
 	}
 	return fmt.Errorf("Secret %s/%s: %w", s.namespace, s.name, err)
 }

@@ -2,45 +2,18 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// WriteLoadBalancer implements ingress.Target. It reads the object first, so a status that the object has already costs one request.
+// WriteLoadBalancer implements ingress.Target.
 func (s *Statuses) WriteLoadBalancer(ctx context.Context, k api.Key, addresses []string) (written bool, err error) {
-	kind, ok := s.kinds[k.Kind]
-	if !ok {
-		return false, fmt.Errorf("objects of kind %s have no load balancer", k.Kind)
-	}
-	for _, at := range s.versions(kind, k.Namespace) {
-		u, err := at.Get(ctx, k.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return false, fmt.Errorf("read %s: %w", k, err)
-		}
-		changed, err := setLoadBalancer(u, addresses)
-		if err != nil {
-			return false, fmt.Errorf("the status of %s: %w", k, err)
-		}
-		if !changed {
-			return true, nil
-		}
-		_, err = at.UpdateStatus(ctx, u, metav1.UpdateOptions{FieldManager: manager})
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return false, nil // it has changed since it was read
-		}
-		return err == nil, explainUpdate(err, k, kind)
-	}
-	return false, nil
+	written, err = s.change(ctx, k, func(u *unstructured.Unstructured) (bool, error) { return setLoadBalancer(u, addresses) })
+	return written, unlessConflict(err)
 }
 
 // setLoadBalancer puts addresses into the status of an Ingress. It reports whether the status had others; the order does not count.

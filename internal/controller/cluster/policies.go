@@ -2,16 +2,19 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
 	"time"
 
 	core "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 	"github.com/pilotmesh/pilot/internal/source/kept"
 )
@@ -46,59 +49,44 @@ func NewPolicies(config *rest.Config, namespace string) (*Policies, error) {
 
 // Run writes changed parts until ctx ends. At first, and from time to time, it compares everything.
 func (p *Policies) Run(ctx context.Context) {
-	var compared time.Time
-	keepWriting(ctx, policiesPeriod, p.Log, "the last good versions of access policies cannot be kept; it is tried again, and refused policies deny more than before after a restart", func() error {
-		if !p.Book.IsComplete() {
-			return nil
-		}
-		if time.Since(compared) > policiesAnew {
-			compared = time.Now()
-			for i := range kept.Parts {
-				p.Book.Retry(i)
+	for i := range kept.Parts {
+		p.Book.Retry(i)
+	}
+	parts, changes := map[int][]*api.Object{}, map[int]int{} // the versions of each part, and how many times they have changed
+	writes := schedule.Writes[int, int]{
+		Look: func(context.Context) (iter.Seq2[int, int], error) {
+			for _, i := range p.Book.Changed() {
+				parts[i] = p.Book.Take(i)
+				changes[i]++
 			}
-		}
-		return p.write(ctx)
-	})
-}
-
-// write writes the parts that have changed. A part that cannot be written holds back no other.
-func (p *Policies) write(ctx context.Context) (last error) {
-	for _, i := range p.Book.Changed() {
-		versions := p.Book.Take(i)
-		data, left, err := kept.Encode(versions)
-		if err == nil {
-			err = p.writePart(ctx, i, data, len(versions) == 0)
-		}
-		if err != nil {
-			p.Book.Retry(i)
-			last = fmt.Errorf("ConfigMap %s: %w", p.Map(i), err)
-		}
-		if len(left) > 0 {
-			p.Log.Warn("there is no room for the last good versions of some access policies; after a restart they deny if their present version is refused; make fewer or smaller policies",
-				"configmap", p.Map(i), "policies", len(left), "first", left[0].String())
-		}
+			return maps.All(changes), nil
+		},
+		Compare: cmp.Compare[int], Pauses: schedule.Pauses{First: policiesPeriod, Longest: longestPause}, Period: policiesPeriod, Repeat: policiesAnew,
+		Write: func(ctx context.Context, part, _ int) (known bool, err error) {
+			return true, p.write(ctx, p.Map(part), parts[part])
+		},
+		Failed: func(_ int, err error) {
+			p.Log.Warn("the last good versions of access policies cannot be kept; it is tried again, and refused policies deny more than before after a restart", "error", err)
+		},
 	}
-	return last
+	writes.Run(ctx)
 }
 
-// writePart makes a ConfigMap have some bytes. One that would have no versions need not exist.
-func (p *Policies) writePart(ctx context.Context, i int, data []byte, empty bool) error {
-	name := p.Map(i)
-	is, err := p.maps.Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) && empty:
-		return nil
-	case apierrors.IsNotFound(err):
-		_, err = p.maps.Create(ctx, &core.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, BinaryData: map[string][]byte{p.Key: data},
-		}, metav1.CreateOptions{FieldManager: manager})
-	case err != nil:
-	case !bytes.Equal(is.BinaryData[p.Key], data):
+// write makes a ConfigMap have some versions. One that would have none need not exist.
+func (p *Policies) write(ctx context.Context, name string, versions []*api.Object) error {
+	data, left, err := kept.Encode(versions)
+	if err != nil {
+		return fmt.Errorf("ConfigMap %s: %w", name, err)
+	}
+	if len(left) > 0 {
+		p.Log.Warn("there is no room for the last good versions of some access policies; after a restart they deny if their present version is refused; make fewer or smaller policies",
+			"configmap", name, "policies", len(left), "first", left[0].String())
+	}
+	return changeMap(ctx, p.maps, name, nil, "Role", "get, list, watch, update", func(is *core.ConfigMap) bool {
+		if is.ResourceVersion == "" && len(versions) == 0 || bytes.Equal(is.BinaryData[p.Key], data) {
+			return false
+		}
 		is.BinaryData = map[string][]byte{p.Key: data}
-		_, err = p.maps.Update(ctx, is, metav1.UpdateOptions{FieldManager: manager}) // which fails if the ConfigMap has changed since
-	}
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w; add the rule {apiGroups: [\"\"], resources: [configmaps], resourceNames: [%s], verbs: [get, list, watch, update]} and one to create configmaps to the Role of the control plane", err, name)
-	}
-	return err
+		return true
+	})
 }

@@ -48,11 +48,21 @@ func NewStatuses(config *rest.Config) (*Statuses, error) {
 	return s, nil
 }
 
-// Write implements status.Target. It reads the object first, so a status that the object has already costs one request.
+// Write implements status.Target.
 func (s *Statuses) Write(ctx context.Context, k api.Key, generation int64, want status.Status) error {
+	_, err := s.change(ctx, k, func(u *unstructured.Unstructured) (bool, error) {
+		return u.GetGeneration() == generation && merge(u, generation, want, time.Now()), nil
+	})
+	return err
+}
+
+// change edits the status of an object as the API server has it, so a status that is right already costs one request. edit reports whether there is
+// something to write. known is true if the object then has the status that edit wants. An object that is gone is no error. The error is a conflict if the
+// object has changed since it was read.
+func (s *Statuses) change(ctx context.Context, k api.Key, edit func(*unstructured.Unstructured) (write bool, err error)) (known bool, err error) {
 	kind, ok := s.kinds[k.Kind]
 	if !ok {
-		return fmt.Errorf("objects of kind %s have no status", k.Kind)
+		return false, fmt.Errorf("objects of kind %s have no status", k.Kind)
 	}
 	for _, at := range s.versions(kind, k.Namespace) {
 		u, err := at.Get(ctx, k.Name, metav1.GetOptions{})
@@ -60,15 +70,36 @@ func (s *Statuses) Write(ctx context.Context, k api.Key, generation int64, want 
 			continue // the object is gone, or this version is not served
 		}
 		if err != nil {
-			return fmt.Errorf("read %s: %w", k, err)
+			return false, fmt.Errorf("read %s: %w", k, err)
 		}
-		if u.GetGeneration() != generation || !merge(u, generation, want, time.Now()) {
-			return nil
+		write, err := edit(u)
+		if err != nil {
+			return false, fmt.Errorf("the status of %s: %w", k, err)
+		}
+		if !write {
+			return true, nil
 		}
 		_, err = at.UpdateStatus(ctx, u, metav1.UpdateOptions{FieldManager: manager})
-		return explainUpdate(err, k, kind)
+		switch {
+		case err == nil:
+			return true, nil
+		case apierrors.IsNotFound(err):
+			return false, nil
+		case apierrors.IsForbidden(err):
+			return false, fmt.Errorf("write the status of %s: %w; add the rule {apiGroups: [%s], resources: [%s/status], verbs: [update]} to the ClusterRole of the control plane",
+				k, err, kind.Group(), kind.Plural())
+		}
+		return false, fmt.Errorf("write the status of %s: %w", k, err)
 	}
-	return nil
+	return false, nil
+}
+
+// unlessConflict returns an error unless it is a conflict, for callers that decide again.
+func unlessConflict(err error) error {
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }
 
 // versions returns the resources of a kind in a namespace, one for each version that the API server may serve.
@@ -78,18 +109,6 @@ func (s *Statuses) versions(kind api.Kind, namespace string) (list []dynamic.Res
 		list = append(list, s.client.Resource(at).Namespace(namespace))
 	}
 	return list
-}
-
-// explainUpdate adds to an error of a write what users can do about it. An object that no longer exists is no error.
-func explainUpdate(err error, k api.Key, kind api.Kind) error {
-	switch {
-	case err == nil || apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("write the status of %s: %w; add the rule {apiGroups: [%s], resources: [%s/status], verbs: [update]} to the ClusterRole of the control plane",
-			k, err, kind.Group(), kind.Plural())
-	}
-	return fmt.Errorf("write the status of %s: %w", k, err)
 }
 
 // merge puts a status into an object. It reports whether anything changed.

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 
@@ -81,7 +84,16 @@ func (w *Webhooks) Run(ctx context.Context) {
 	_ = w.inject(ctx)
 	_, _ = w.checks(ctx)
 	w.await(ctx)
-	keepWriting(ctx, webhooksPeriod, w.Log, message, func() error { return errors.Join(w.inject(ctx), w.validate(ctx)) })
+	type all struct{} // the configurations are one value
+	writes := schedule.Writes[all, all]{
+		Look:    func(context.Context) (iter.Seq2[all, all], error) { return maps.All(map[all]all{{}: {}}), nil },
+		Compare: func(all, all) int { return 0 }, Pauses: schedule.Pauses{First: webhooksPeriod, Longest: webhooksPeriod}, Repeat: webhooksPeriod,
+		Write: func(ctx context.Context, _, _ all) (known bool, err error) {
+			return true, errors.Join(w.inject(ctx), w.validate(ctx))
+		},
+		Failed: func(_ all, err error) { w.Log.Warn(message, "error", err) },
+	}
+	writes.Run(ctx)
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), leaving)
 	defer stop()
 	if err := w.leave(ending); err != nil {

@@ -15,12 +15,13 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -77,24 +78,20 @@ type Registrar struct {
 	// The following fields belong to Run.
 
 	known registration.Map
-	due   map[api.Key]*due
+	due   schedule.Agenda[api.Key]
 	// isPod is true if this replica is a pod, so that other replicas are known by their pods.
 	isPod    bool
 	problems map[api.Key]api.Problem
 }
 
-// due is an entry that is to be looked at.
-type due struct {
-	next  time.Time
-	pause time.Duration
-	// seen is since when the facts of the entry are as they are.
-	seen time.Time
-}
-
 // New returns a registrar.
 func New(o Options) *Registrar {
 	o.Orphan = cmp.Or(o.Orphan, defaultOrphan)
-	return &Registrar{o: o, kept: loop.Keep(o.Mesh, o.Mesh.Queries().Registrations.Observe, registration.All{}), start: time.Now(), turned: make(chan struct{}, 1), due: map[api.Key]*due{}, problems: map[api.Key]api.Problem{}}
+	return &Registrar{
+		o: o, kept: loop.Keep(o.Mesh, o.Mesh.Queries().Registrations.Observe, registration.All{}), start: time.Now(), turned: make(chan struct{}, 1),
+		due:      schedule.Agenda[api.Key]{Compare: api.Key.Compare, Pauses: schedule.Pauses{First: firstPause, Longest: longestPause}},
+		problems: map[api.Key]api.Problem{},
+	}
 }
 
 // sourceName is the name of the source of the problems that the registrar reports.
@@ -120,27 +117,18 @@ func (r *Registrar) Run(ctx context.Context) {
 		if err := r.look(ctx); err == nil {
 			r.work(ctx)
 		}
-		alarm := time.NewTimer(r.wait())
+		alarm := time.NewTimer(min(r.due.Wait(), longestPause))
 		select {
 		case <-ctx.Done():
 		case <-alarm.C:
 		case <-r.kept.Changed():
 		case <-r.turned:
 			for _, f := range r.known.All() {
-				r.touch(f.Key)
+				r.due.Touch(f.Key)
 			}
 		}
 		alarm.Stop()
 	}
-}
-
-// wait returns the time until the next entry is to be looked at.
-func (r *Registrar) wait() time.Duration {
-	least := longestPause
-	for _, d := range r.due {
-		least = min(least, time.Until(d.next))
-	}
-	return max(least, 0)
 }
 
 // look finds the entries about which something has changed.
@@ -160,9 +148,9 @@ func (r *Registrar) look(ctx context.Context) error {
 	}
 	for c := range omap.Diff(r.known, now.all) {
 		if c.HasNew {
-			r.touch(c.New.Key)
+			r.due.Touch(c.New.Key)
 		} else {
-			delete(r.due, c.Old.Key)
+			r.due.Drop(c.Old.Key)
 			r.report(c.Old.Key, api.Problem{}, nil)
 		}
 	}
@@ -170,36 +158,23 @@ func (r *Registrar) look(ctx context.Context) error {
 	return nil
 }
 
-func (r *Registrar) touch(k api.Key) {
-	now := time.Now()
-	r.due[k] = &due{next: now, pause: firstPause, seen: now}
-}
-
 // work takes the steps that are due.
 func (r *Registrar) work(ctx context.Context) {
-	var list []api.Key
-	now := time.Now()
-	for k, d := range r.due {
-		if !d.next.After(now) {
-			list = append(list, k)
-		}
-	}
-	slices.SortFunc(list, func(a, b api.Key) int { return cmp.Or(r.due[a].next.Compare(r.due[b].next), a.Compare(b)) })
-	for _, k := range list {
+	for _, k := range r.due.Take(math.MaxInt) {
 		if ctx.Err() != nil {
 			return
 		}
 		if f, ok := r.known.Get(omap.Name(k.String())); ok {
 			r.step(ctx, f)
 		} else {
-			delete(r.due, k)
+			r.due.Drop(k)
 		}
 	}
 }
 
 // situation returns the inputs of the next step of an entry besides the facts.
-func (r *Registrar) situation(d *due) circumstances {
-	s := circumstances{Self: r.o.Self, Start: r.start, Grace: r.o.Grace, Orphan: r.o.Orphan, Seen: d.seen, Now: time.Now(), IsPod: r.isPod}
+func (r *Registrar) situation(k api.Key) circumstances {
+	s := circumstances{Self: r.o.Self, Start: r.start, Grace: r.o.Grace, Orphan: r.o.Orphan, Seen: r.due.Since(k), Now: time.Now(), IsPod: r.isPod}
 	if since := r.leading.Load(); since != 0 {
 		s.Leading = time.Unix(0, since)
 	}
@@ -208,20 +183,19 @@ func (r *Registrar) situation(d *due) circumstances {
 
 // step takes the next step about an entry, if it is time for one.
 func (r *Registrar) step(ctx context.Context, f registration.Facts) {
-	d := r.due[f.Key]
-	seen := nextStep(f, Live{Exists: f.Registered.Group != "", Registered: f.Registered}, r.situation(d))
+	seen := nextStep(f, Live{Exists: f.Registered.Group != "", Registered: f.Registered}, r.situation(f.Key))
 	switch {
 	case seen.Action == Nothing && seen.At.IsZero():
-		delete(r.due, f.Key)
+		r.due.Drop(f.Key)
 		r.report(f.Key, api.Problem{}, nil)
 		return
 	case seen.Action == Nothing:
-		d.next = seen.At
+		r.due.At(f.Key, seen.At)
 		return
 	}
 	var taken Step
 	err := r.o.Target.Step(ctx, f.Key, func(live Live) Step {
-		taken = nextStep(f, live, r.situation(d))
+		taken = nextStep(f, live, r.situation(f.Key))
 		return taken
 	})
 	if ctx.Err() != nil {
@@ -239,8 +213,7 @@ func (r *Registrar) step(ctx context.Context, f registration.Facts) {
 		r.o.Log.Info("registration", "entry", f.Key.Namespace+"/"+f.Key.Name, "action", taken.Action.String(), "proxy", f.Proxy)
 	}
 	// A written change comes back as a row. If it does not, or the write failed, the entry is looked at again.
-	d.next = time.Now().Add(d.pause)
-	d.pause = min(2*d.pause, longestPause)
+	r.due.Retry(f.Key, longestPause)
 }
 
 // report replaces the problem of an entry by one with the error. A nil error ends the problem. ErrChanged is no problem.

@@ -9,14 +9,20 @@ package ingress
 
 import (
 	"context"
+	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/loop"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/selected"
+	"github.com/pilotmesh/pilot/internal/xds/class"
 )
 
 // Target is where addresses are written.
@@ -27,19 +33,15 @@ type Target interface {
 }
 
 const (
-	// period is the time between two looks at the mesh, and pause between two attempts to write a status.
-	period = time.Second
-	pause  = 30 * time.Second
+	// pause is the time to the next attempt to write a status, at first, and longest the longest one.
+	pause   = 10 * time.Second
+	longest = time.Minute
 	// atOnce is how many objects are compared with the cluster after one look.
 	atOnce = 50
 )
 
 // Writer writes addresses.
-type Writer struct {
-	Mesh   loop.Inspector
-	Target Target
-	Log    *slog.Logger
-}
+type Writer = schedule.Writes[selected.AgeKey, intern.List[string]]
 
 // wish is what the statuses of some Ingresses are to say.
 type wish struct {
@@ -47,60 +49,45 @@ type wish struct {
 	objects   []omap.Map[selected.AgeKey, omap.Unit]
 }
 
-// attempt is what the writer wrote last to an Ingress. next is when it tries again; zero if it succeeded.
-type attempt struct {
-	addresses intern.List[string]
-	next      time.Time
+func (w wish) equal(o wish) bool {
+	return w.addresses == o.addresses && slices.EqualFunc(w.objects, o.objects, omap.Map[selected.AgeKey, omap.Unit].Equal)
 }
 
-// Run writes addresses until ctx ends. It starts from nothing each time: another replica may have written since the last call.
-func (w *Writer) Run(ctx context.Context) {
-	done := map[selected.AgeKey]attempt{}
-	again := time.NewTicker(period)
-	defer again.Stop()
-	for {
-		if wanted, err := w.look(ctx); err == nil {
-			done = w.write(ctx, wanted, done)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-		}
-	}
-}
-
-func (w *Writer) look(ctx context.Context) (wish, error) {
-	return loop.Look(ctx, w.Mesh, func(v *loop.View) wish {
-		r := v.Graph.Glance()
-		return wish{v.Queries.Gateways.Addresses(r), v.Queries.Gateways.Counting(r)}
-	})
-}
-
-// write writes the addresses to Ingresses that have not got them yet, and returns the attempts for all present Ingresses.
-func (w *Writer) write(ctx context.Context, wanted wish, done map[selected.AgeKey]attempt) map[selected.AgeKey]attempt {
-	kept, tried := map[selected.AgeKey]attempt{}, 0
-	for _, list := range wanted.objects {
-		for k := range list.All() {
-			was, known := done[k]
-			same := known && was.addresses == wanted.addresses
-			if same && (was.next.IsZero() || time.Now().Before(was.next)) || tried == atOnce || ctx.Err() != nil {
-				if known {
-					kept[k] = was
+// all returns the addresses for each Ingress.
+func (w wish) all() iter.Seq2[selected.AgeKey, intern.List[string]] {
+	return func(yield func(selected.AgeKey, intern.List[string]) bool) {
+		for _, list := range w.objects {
+			for k := range list.All() {
+				if !yield(k, w.addresses) {
+					return
 				}
-				continue
 			}
-			tried++
-			now := attempt{addresses: wanted.addresses}
-			written, err := w.Target.WriteLoadBalancer(ctx, k.Key, wanted.addresses.Items())
-			if err != nil || !written {
-				now.next = time.Now().Add(pause)
-			}
-			if err != nil && ctx.Err() == nil {
-				w.Log.Warn("the addresses of gateways cannot be written to an Ingress; it is tried again", "object", k.Key.String(), "error", err)
-			}
-			kept[k] = now
 		}
 	}
-	return kept
+}
+
+// New returns a writer for a mesh whose loop does not run yet.
+func New(mesh *loop.Loop, target Target, log *slog.Logger) *Writer {
+	wishes := loop.Want(mesh, "ingressAddresses", wish.equal, func(r *query.Reader, _ *state.Tables, q *class.Queries) wish {
+		return wish{q.Gateways.Addresses(r), q.Gateways.Counting(r)}
+	})
+	w := newWriter(target, log)
+	w.Changed, w.Look = wishes.Changed(), func(ctx context.Context) (iter.Seq2[selected.AgeKey, intern.List[string]], error) {
+		wanted, err := wishes.Look(ctx)
+		return wanted.all(), err
+	}
+	return w
+}
+
+// newWriter returns a writer that looks at no mesh.
+func newWriter(target Target, log *slog.Logger) *Writer {
+	return &Writer{
+		Compare: selected.AgeKey.Compare, Pauses: schedule.Pauses{First: pause, Longest: longest}, AtOnce: atOnce,
+		Write: func(ctx context.Context, k selected.AgeKey, addresses intern.List[string]) (known bool, err error) {
+			return target.WriteLoadBalancer(ctx, k.Key, addresses.Items())
+		},
+		Failed: func(k selected.AgeKey, err error) {
+			log.Warn("the addresses of gateways cannot be written to an Ingress; it is tried again", "object", k.Key.String(), "error", err)
+		},
+	}
 }

@@ -3,9 +3,11 @@ package ingress
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
@@ -38,26 +40,37 @@ func TestWrite(t *testing.T) {
 		return append(l, m)
 	}
 	one, two := intern.Of("192.0.2.1"), intern.Of("192.0.2.2")
-	target := &written{fails: []string{"b"}}
-	w := &Writer{Target: target, Log: slog.New(slog.DiscardHandler)}
-	var done map[selected.AgeKey]attempt
-	for _, c := range []struct {
-		name   string
-		wanted wish
-		want   []string
-	}{
-		{"the first look", wish{one, list(1, "a", "b", "c")}, []string{"a", "b", "c"}},
-		{"the same again", wish{one, list(1, "a", "b", "c")}, nil},
-		{"an Ingress more", wish{one, list(1, "a", "b", "c", "d")}, []string{"d"}},
-		{"other addresses", wish{two, list(1, "a", "b")}, []string{"a", "b"}},
-		{"made again", wish{two, list(2, "a")}, []string{"a"}},
-		{"none", wish{two, nil}, nil},
-		{"back", wish{two, list(2, "a")}, []string{"a"}},
-	} {
-		target.names = nil
-		done = w.write(t.Context(), c.wanted, done)
-		if !slices.Equal(target.names, c.want) {
-			t.Errorf("%s: wrote %q, want %q", c.name, target.names, c.want)
+	synctest.Test(t, func(t *testing.T) {
+		target := &written{fails: []string{"b"}}
+		w := newWriter(target, slog.New(slog.DiscardHandler))
+		var wanted wish
+		changed, ended := make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Changed, w.Look = changed, func(context.Context) (iter.Seq2[selected.AgeKey, intern.List[string]], error) {
+			return wanted.all(), nil
 		}
-	}
+		go func() { w.Run(ctx); close(ended) }()
+		defer func() { cancel(); <-ended }()
+		for _, c := range []struct {
+			name   string
+			wanted wish
+			want   []string
+		}{
+			{"the first look", wish{one, list(1, "a", "b", "c")}, []string{"a", "b", "c"}},
+			{"the same again", wish{one, list(1, "a", "b", "c")}, nil},
+			{"an Ingress more", wish{one, list(1, "a", "b", "c", "d")}, []string{"d"}},
+			{"other addresses", wish{two, list(1, "a", "b")}, []string{"a", "b"}},
+			{"made again", wish{two, list(2, "a")}, []string{"a"}},
+			{"none", wish{two, nil}, nil},
+			{"back", wish{two, list(2, "a")}, []string{"a"}},
+		} {
+			synctest.Wait()
+			target.names, wanted = nil, c.wanted
+			changed <- struct{}{}
+			synctest.Wait()
+			if !slices.Equal(target.names, c.want) {
+				t.Errorf("%s: wrote %q, want %q", c.name, target.names, c.want)
+			}
+		}
+	})
 }

@@ -2,16 +2,17 @@ package keys
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state/policies"
 )
@@ -79,70 +80,71 @@ type events []source.Event
 
 func (e *events) Apply(b source.Batch) { *e = append(*e, b.Events...) }
 
-// TestLastGoodKept checks that keys stay when they cannot be fetched any more, that attempts become rarer, and that a
-// key set that is no longer wanted is forgotten.
+// fetcher returns a fetcher that does not run.
+func fetcher(sink source.Sink) *Fetcher {
+	f := &Fetcher{Sink: sink, Client: NewClient(Options{}), Log: slog.New(slog.DiscardHandler)}
+	f.prepare()
+	return f
+}
+
+// want makes key sets wanted.
+func (f *Fetcher) want(list ...policies.WantedKeySet) {
+	var all wishes
+	for _, k := range list {
+		all = omap.With(all, omap.Put(k, omap.Unit{}))
+	}
+	f.follow(all)
+}
+
+// TestLastGoodKept checks that keys stay when they cannot be fetched any more, and that a key set that is no longer wanted is forgotten.
 func TestLastGoodKept(t *testing.T) {
 	var sent events
 	k := policies.KeySource{URL: "https://a.example/keys"}
-	f := &Fetcher{Sink: &sent, Log: slog.New(slog.DiscardHandler), known: map[policies.KeySource]*entry{}}
-	f.follow([]policies.WantedKeySet{{KeySource: k}})
-	finish := func(r result) policies.KeySet {
-		f.running++
-		r.source = k
-		f.finish(r)
-		return f.known[k].set
+	f := fetcher(&sent)
+	f.want(policies.WantedKeySet{KeySource: k})
+	e := f.fetches.Wanted[k]
+	if e.State != (policies.KeySet{Failure: waiting}) {
+		t.Errorf("at first: %+v", e.State)
 	}
-	if got := finish(result{keys: keys}); got != (policies.KeySet{Keys: keys}) {
-		t.Fatalf("%+v", got)
+	again := f.done(k, e, keys, nil)
+	if e.State != (policies.KeySet{Keys: keys}) || again > defaultRefresh || again < defaultRefresh*9/10 {
+		t.Fatalf("%+v, again after %v", e.State, again)
 	}
-	pause := time.Duration(0)
-	for range 20 {
-		if got := finish(result{failure: "gone"}); got != (policies.KeySet{Keys: keys, Failure: "gone"}) {
-			t.Fatalf("%+v", got)
+	for range 2 {
+		again = f.done(k, e, "", errors.New("gone"))
+		if e.State != (policies.KeySet{Keys: keys, Failure: "gone"}) || again != longestPause {
+			t.Fatalf("%+v, again after %v", e.State, again)
 		}
-		if p := f.known[k].pause; p <= pause && p != longestPause {
-			t.Fatalf("%v after %v", p, pause)
-		}
-		pause = f.known[k].pause
 	}
-	if pause != longestPause || len(sent) != 3 {
-		t.Errorf("pause %v, %d events, want the longest and 3", pause, len(sent))
+	if len(sent) != 3 {
+		t.Errorf("%d events, want 3", len(sent))
 	}
-	f.follow(nil)
-	if len(f.known) != 0 || len(sent) != 4 || !sent[3].Removed() {
-		t.Errorf("%d known, %v", len(f.known), sent)
-	}
-	f.running++
-	f.finish(result{source: k, keys: keys}) // no longer wanted
-	if len(sent) != 4 {
-		t.Errorf("%v", sent)
+	f.want()
+	if len(sent) != 4 || !sent[3].Removed() {
+		t.Errorf("no longer wanted: %v", sent)
 	}
 }
 
 // TestBounds checks that a thousand key sets is the limit.
 func TestBounds(t *testing.T) {
 	var sent events
-	f := &Fetcher{Sink: &sent, known: map[policies.KeySource]*entry{}}
-	var wanted []policies.WantedKeySet
-	for i := range 10000 {
-		wanted = append(wanted, policies.WantedKeySet{KeySource: policies.KeySource{URL: fmt.Sprintf("https://a.example/%d", i)}})
-	}
-	f.follow(wanted)
+	f := fetcher(&sent)
+	f.want(sources("https://a.example", "", 10000)...)
 	fetched := 0
-	for _, e := range f.known {
-		if !e.excess {
+	for _, e := range f.fetches.Wanted {
+		if !e.Held {
 			fetched++
 		}
 	}
-	if fetched != maxSets || len(sent) != len(wanted) {
-		t.Errorf("%d fetched, %d events, want %d and %d", fetched, len(sent), maxSets, len(wanted))
+	if fetched != maxSets || len(sent) != 10000 {
+		t.Errorf("%d fetched, %d events, want %d and %d", fetched, len(sent), maxSets, 10000)
 	}
 }
 
 // sources are the key sets of a namespace, with its name in their addresses.
 func sources(base, namespace string, count int) (list []policies.WantedKeySet) {
 	for i := range count {
-		k := policies.KeySource{URL: fmt.Sprintf("%s/%s/%d", base, namespace, i), Timeout: time.Minute}
+		k := policies.KeySource{URL: fmt.Sprintf("%s/%s/%04d", base, namespace, i), Timeout: time.Minute}
 		list = append(list, policies.WantedKeySet{KeySource: k, Namespace: namespace})
 	}
 	return list
@@ -152,24 +154,24 @@ func sources(base, namespace string, count int) (list []policies.WantedKeySet) {
 // and that a key set which was too many is fetched when there is room.
 func TestShareOfSets(t *testing.T) {
 	var sent events
-	f := &Fetcher{Sink: &sent, known: map[policies.KeySource]*entry{}}
+	f := fetcher(&sent)
 	many := sources("https://x.example", "aaa", 2*maxSets)
 	bank := sources("https://x.example", "bank", 2*shareOfSets)
 	late := sources("https://x.example", "zoo", shareOfSets)
-	f.follow(bank)
-	f.follow(append(many, bank...))
-	f.follow(slices.Concat(many, bank, late))
+	f.want(bank...)
+	f.want(append(many, bank...)...)
+	f.want(slices.Concat(many, bank, late)...)
 	for _, k := range slices.Concat(bank, late) {
-		if f.known[k.KeySource].excess {
+		if f.fetches.Wanted[k.KeySource].Held {
 			t.Fatalf("%s is not fetched", k.URL)
 		}
 	}
 	last := many[len(many)-1]
-	if e := f.known[last.KeySource]; !e.excess || e.set.Failure != tooMany {
+	if e := f.fetches.Wanted[last.KeySource]; !e.Held || e.State.Failure != tooMany {
 		t.Errorf("the last of too many: %+v", e)
 	}
-	f.follow(slices.Concat([]policies.WantedKeySet{last}, bank, late))
-	if e := f.known[last.KeySource]; e.excess || e.set.Failure != waiting || !e.next.IsZero() {
+	f.want(slices.Concat([]policies.WantedKeySet{last}, bank, late)...)
+	if e := f.fetches.Wanted[last.KeySource]; e.Held || e.State.Failure != waiting {
 		t.Errorf("when there is room: %+v", e)
 	}
 }
@@ -178,72 +180,30 @@ func TestShareOfSets(t *testing.T) {
 func TestSlowServers(t *testing.T) {
 	s := serve(t)
 	var sent events
-	f := &Fetcher{
-		Sink: &sent, Log: slog.New(slog.DiscardHandler), Client: NewClient(Options{Local: true}),
-		known: map[policies.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
+	good, fetched := policies.KeySource{URL: s.URL + "/keys"}, make(chan string, 1)
+	f := fetcher(&sent)
+	client := NewClient(Options{Local: true})
+	f.fetches.Fetch = func(ctx context.Context, k policies.KeySource) (string, error) {
+		got, err := client.Fetch(ctx, k)
+		if k == good {
+			fetched <- got
+		}
+		return got, err
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var fetches sync.WaitGroup
-	defer fetches.Wait()
-	defer cancel()
-	slow := slices.Concat(sources(s.URL+"/slow", "aaa", 64), sources(s.URL+"/slow", "bbb", 64))
-	f.follow(slow)
-	f.start(ctx, &fetches)
-	if f.running >= maxFetches {
-		t.Fatalf("two namespaces have all %d places", f.running)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.fetches.Run(ctx, nil, func(context.Context) {
+			slow := slices.Concat(sources(s.URL+"/slow", "aaa", 64), sources(s.URL+"/slow", "bbb", 64))
+			f.want(append(slow, policies.WantedKeySet{KeySource: good, Namespace: "zoo"}, policies.WantedKeySet{KeySource: good, Namespace: "aaa"})...)
+		}, nil)
+	}()
+	if got := <-fetched; got != keys {
+		t.Errorf("the keys of another namespace: %q", got)
 	}
-	good := policies.KeySource{URL: s.URL + "/keys"}
-	f.follow(append(slow, policies.WantedKeySet{KeySource: good, Namespace: "zoo"}, policies.WantedKeySet{KeySource: good, Namespace: "aaa"}))
-	f.start(ctx, &fetches)
-	if !f.known[good].fetching {
-		t.Fatal("the keys of another namespace wait")
-	}
-	if f.finish(<-f.results); f.known[good].set.Keys == "" {
-		t.Errorf("the keys of another namespace: %+v", f.known[good].set)
-	}
-}
-
-// TestStartsPerPeriod checks that a namespace whose fetches fail at once starts a bounded number of them per period, that another namespace
-// still starts its own, and that the rest follows in the next period.
-func TestStartsPerPeriod(t *testing.T) {
-	var sent events
-	f := &Fetcher{
-		Sink: &sent, Log: slog.New(slog.DiscardHandler), Client: NewClient(Options{}),
-		known: map[policies.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // so each fetch fails at once
-	var fetches sync.WaitGroup
-	settle := func() {
-		for f.start(ctx, &fetches); f.running > 0; f.start(ctx, &fetches) {
-			f.finish(<-f.results)
-		}
-	}
-	tried := func(list []policies.WantedKeySet) (n int) {
-		for _, k := range list {
-			if f.known[k.KeySource].pause > 0 {
-				n++
-			}
-		}
-		return n
-	}
-	many, one := sources("https://192.0.2.1", "aaa", maxStarts+10), sources("https://192.0.2.1", "zoo", 1)
-	f.follow(many)
-	settle()
-	if n := tried(many); n != maxStarts {
-		t.Errorf("%d fetches in the first period, want %d", n, maxStarts)
-	}
-	f.follow(slices.Concat(many, one))
-	settle()
-	if tried(one) != 1 {
-		t.Error("another namespace waits")
-	}
-	f.started = map[string]int{}
-	f.queue()
-	settle()
-	if n := tried(many); n != len(many) {
-		t.Errorf("%d of %d were tried after the next period", n, len(many))
-	}
+	cancel()
+	<-ended
 }
 
 var _ source.Sink = (*events)(nil)

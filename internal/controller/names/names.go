@@ -7,30 +7,32 @@
 // Invariants: A row has no address that proxies must not connect to (package safedial). The two versions of IP are looked up on their own,
 // and an answer about one is kept while lookups of the other fail.
 //
-// Resolver.Run owns everything and starts at most maxLookups goroutines at a time, for which it waits.
+// Resolver.Run owns everything; package schedule starts a goroutine per lookup.
 package names
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/controller/fair"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/class"
 )
 
 // Name is the name of the source of addresses.
 const Name = "gateway names"
 
 const (
-	// period is the time between two looks at the wanted names.
-	period = time.Second
 	// maxNames bounds how many names are looked up, and maxLookups how many at a time.
 	maxNames   = 256
 	maxLookups = 8
@@ -44,149 +46,86 @@ const (
 
 // Resolver looks names up.
 type Resolver struct {
-	Mesh loop.Inspector
-	// Changed delivers after the mesh has changed, so that new names are looked up at once.
-	Changed <-chan struct{}
-	Sink    source.Sink
-	Client  *Client
+	Sink   source.Sink
+	Client *Client
 	// Pace is how long a second of a time to live lasts; 0 for a second. Tests shorten it.
 	Pace time.Duration
 	Log  *slog.Logger
 
-	known   map[string]*entry
-	results chan result
-	running int
+	lookups schedule.Fetches[string, name, answers]
 }
 
-// entry is the state of a name.
-type entry struct {
+// name is the state of a name.
+type name struct {
 	is state.Resolution
 	// kept are the addresses of the last good answer about each family.
-	kept    map[family][]netip.Addr
-	asking  bool
-	waiting bool // for the first answer: there is no row yet
-	// excess is true if too many names are wanted, and this one is not looked up.
-	excess bool
-	pause  time.Duration
-	next   time.Time
+	kept map[family][]netip.Addr
+	// known is true if there is a row.
+	known bool
 }
 
-// result is the outcome of one lookup.
-type result struct {
-	host    string
-	answers map[family]answer
+// answers is the outcome of one lookup.
+type answers struct {
+	of      map[family]answer
 	failure error // of a family without an answer
 }
 
-// Run looks names up until ctx ends.
-func (v *Resolver) Run(ctx context.Context) {
-	v.known, v.results = map[string]*entry{}, make(chan result, maxLookups)
-	var lookups sync.WaitGroup
-	defer lookups.Wait()
-	look := time.NewTicker(period)
-	defer look.Stop()
-	v.look(ctx)
-	for {
-		due := time.NewTimer(v.start(ctx, &lookups))
-		select {
-		case <-ctx.Done():
-			due.Stop()
-			return
-		case r := <-v.results:
-			v.finish(r)
-		case <-v.Changed:
-			v.look(ctx)
-		case <-look.C:
-			v.look(ctx)
-		case <-due.C:
-		}
-		due.Stop()
-	}
-}
-
-// look follows the names that are wanted.
-func (v *Resolver) look(ctx context.Context) {
-	wanted, err := loop.Look(ctx, v.Mesh, func(m *loop.View) (hosts []string) {
-		for _, n := range m.Queries.Services.GatewayNames(m.Graph.Glance()) {
+// Keep returns the function that looks up the names which a mesh wants, until its context ends. The loop of the mesh does not run yet.
+func (v *Resolver) Keep(mesh *loop.Loop) func(context.Context) {
+	wanted := loop.Want(mesh, "wantedNames", slices.Equal[[]string], func(r *query.Reader, _ *state.Tables, q *class.Queries) (hosts []string) {
+		for _, n := range q.Services.GatewayNames(r) {
 			hosts = append(hosts, n.Host)
 		}
 		return hosts
 	})
-	if err == nil {
-		v.follow(wanted)
-	}
+	v.prepare()
+	return func(ctx context.Context) { v.lookups.Run(ctx, wanted.Changed(), wanted.Then(v.follow), nil) }
 }
 
-// follow forgets names that are not wanted any more, and notes new ones, as far as there is room.
-func (v *Resolver) follow(wanted []string) {
-	var events []source.Event
-	for host := range v.known {
-		if !slices.Contains(wanted, host) {
-			delete(v.known, host)
-			events = append(events, state.ResolutionEvent(host, nil))
-		}
+// prepare sets the policy.
+func (v *Resolver) prepare() {
+	v.lookups = schedule.Fetches[string, name, answers]{
+		Compare: cmp.Compare[string], Pauses: schedule.Pauses{First: v.scaled(firstPause), Longest: v.scaled(longestPause)},
+		Places: maxLookups, Bounds: fair.Bounds{Total: maxNames, Share: maxNames},
+		Fetch: func(ctx context.Context, host string) (answers, error) {
+			r := v.Client.lookUp(ctx, host)
+			_, failure := r.judge()
+			return r, failure
+		},
+		Done: v.done,
 	}
-	for _, host := range wanted {
-		e := v.known[host]
-		if e == nil {
-			e = &entry{waiting: true, kept: map[family][]netip.Addr{}}
-			v.known[host] = e
-		}
-		switch room := v.asked() <= maxNames; {
-		case e.excess && v.asked() < maxNames:
-			e.excess = false
-		case !room && e.waiting && !e.asking:
-			e.excess, e.waiting, e.is = true, false, state.Resolution{Failure: tooMany}
-			events = append(events, state.ResolutionEvent(host, &e.is))
-		}
-	}
-	v.apply(events)
 }
 
 // tooMany is the failure of names beyond the limit.
 const tooMany = "too many names are wanted; use IP addresses, or fewer gateways"
 
-// asked is how many names are looked up.
-func (v *Resolver) asked() (n int) {
-	for _, e := range v.known {
-		if !e.excess {
-			n++
+// follow forgets names that are not wanted any more, and notes new ones.
+func (v *Resolver) follow(wanted []string) {
+	wants := make([]fair.Want[string], 0, len(wanted))
+	for _, host := range wanted {
+		wants = append(wants, fair.Want[string]{Thing: host})
+	}
+	var events []source.Event
+	for _, host := range v.lookups.Follow(wants) {
+		events = append(events, state.ResolutionEvent(host, nil))
+	}
+	for host, e := range v.lookups.Wanted {
+		if e.Held && !e.State.known {
+			is := state.Resolution{Failure: tooMany}
+			e.State.is, e.State.known = is, true
+			events = append(events, state.ResolutionEvent(host, &is))
 		}
 	}
-	return n
-}
-
-func (v *Resolver) apply(events []source.Event) {
-	if len(events) > 0 {
-		slices.SortFunc(events, func(a, b source.Event) int { return a.Key.Compare(b.Key) })
-		v.Sink.Apply(source.Batch{Source: Name, Events: events, Synced: true})
-	}
-}
-
-// start starts the lookups that are due, as far as there are places, and returns the time until the next one is due.
-func (v *Resolver) start(ctx context.Context, lookups *sync.WaitGroup) time.Duration {
-	now, wait := time.Now(), time.Hour
-	for host, e := range v.known {
-		switch {
-		case e.asking || e.excess:
-		case now.Before(e.next):
-			wait = min(wait, e.next.Sub(now))
-		case v.running < maxLookups:
-			e.asking = true
-			v.running++
-			lookups.Go(func() { v.results <- v.Client.lookUp(ctx, host) }) // has room for all that run
-		}
-	}
-	return wait
+	source.Report(v.Sink, Name, events)
 }
 
 // lookUp asks about both families.
-func (c *Client) lookUp(ctx context.Context, host string) result {
-	r := result{host: host, answers: map[family]answer{}}
+func (c *Client) lookUp(ctx context.Context, host string) answers {
+	r := answers{of: map[family]answer{}}
 	for _, f := range families() {
 		a, err := c.ask(ctx, host, f)
 		if err == nil {
-			r.answers[f] = a
+			r.of[f] = a
 		} else if r.failure == nil {
 			r.failure = err
 		}
@@ -197,43 +136,36 @@ func (c *Client) lookUp(ctx context.Context, host string) result {
 // errNone is why a name has no addresses although a server has answered.
 var errNone = errors.New("the DNS has no address of it")
 
-// finish takes in a result.
-func (v *Resolver) finish(r result) {
-	v.running--
-	e := v.known[r.host]
-	if e == nil {
-		return // not wanted any more
+// done takes in the outcome of a lookup, and returns the time until the next one.
+func (v *Resolver) done(host string, e *schedule.Entry[name], r answers, failure error) time.Duration {
+	n := &e.State
+	ttl, _ := r.judge()
+	if n.kept == nil {
+		n.kept = map[family][]netip.Addr{}
 	}
-	e.asking = false
-	ttl, failure := r.judge()
-	if failure == nil {
-		for f, a := range r.answers {
-			e.kept[f] = a.addresses
+	is, again := state.Resolution{}, min(max(ttl, leastTTL), mostTTL)
+	if failure != nil {
+		is.Failure, again = failure.Error(), longestPause
+	} else {
+		for f, a := range r.of {
+			n.kept[f] = a.addresses
 		}
 	}
-	is := state.Resolution{Addresses: e.addresses()}
-	if failure != nil {
-		is.Failure = failure.Error()
-		e.pause = min(max(2*e.pause, firstPause), longestPause)
-		e.next = time.Now().Add(v.scaled(e.pause))
-	} else {
-		e.pause = 0
-		e.next = time.Now().Add(v.scaled(min(max(ttl, leastTTL), mostTTL)))
+	is.Addresses = n.addresses()
+	if is != n.is || !n.known {
+		if failure != nil && is.Failure != n.is.Failure {
+			v.Log.Warn("the host name of a gateway cannot be resolved", "name", host, "reason", is.Failure, "addresses_kept", !is.Addresses.Empty())
+		}
+		n.is, n.known = is, true
+		source.Report(v.Sink, Name, []source.Event{state.ResolutionEvent(host, &is)})
 	}
-	if is == e.is && !e.waiting {
-		return
-	}
-	if failure != nil && is.Failure != e.is.Failure {
-		v.Log.Warn("the host name of a gateway cannot be resolved", "name", r.host, "reason", is.Failure, "addresses_kept", !is.Addresses.Empty())
-	}
-	e.is, e.waiting = is, false
-	v.apply([]source.Event{state.ResolutionEvent(r.host, &is)})
+	return v.scaled(again)
 }
 
 // judge returns the shortest time to live of the answers, or why the result is none: no family has a usable address.
-func (r result) judge() (ttl time.Duration, failure error) {
+func (r answers) judge() (ttl time.Duration, failure error) {
 	found, blocked := false, false
-	for _, a := range r.answers {
+	for _, a := range r.of {
 		if len(a.addresses) > 0 && (!found || a.ttl < ttl) {
 			ttl = a.ttl
 		}
@@ -251,9 +183,9 @@ func (r result) judge() (ttl time.Duration, failure error) {
 }
 
 // addresses are the kept addresses of both families, sorted as text.
-func (e *entry) addresses() intern.List[string] {
+func (n *name) addresses() intern.List[string] {
 	var list []string
-	for _, kept := range e.kept {
+	for _, kept := range n.kept {
 		for _, ip := range kept {
 			list = append(list, ip.String())
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/pilotmesh/pilot/internal/engine/store"
-	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/source"
 )
@@ -133,8 +132,8 @@ func TestLookUp(t *testing.T) {
 			z.large = c.large
 			z.set(c.rcode, c.records...)
 			r := z.client().lookUp(t.Context(), "gw.test")
-			e := &entry{kept: map[family][]netip.Addr{}}
-			for f, a := range r.answers {
+			e := &name{kept: map[family][]netip.Addr{}}
+			for f, a := range r.of {
 				e.kept[f] = a.addresses
 			}
 			ttl, failure := r.judge()
@@ -166,12 +165,14 @@ type world struct {
 	mu sync.Mutex
 }
 
-// Inspect implements loop.Inspector.
-func (w *world) Inspect(_ context.Context, fn func(*loop.View)) error {
+// wanted returns the names that the mesh wants.
+func (w *world) wanted() (hosts []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fn(&loop.View{Tables: w.Tables, Graph: w.Graph, Queries: w.Queries})
-	return nil
+	for _, n := range w.Queries.Services.GatewayNames(w.Graph.Naive()) {
+		hosts = append(hosts, n.Host)
+	}
+	return hosts
 }
 
 // Apply implements source.Sink.
@@ -222,10 +223,13 @@ func TestResolver(t *testing.T) {
 	w := &world{World: meshtest.New(t)}
 	w.ConfigureNetworks(networks)
 	changed := make(chan struct{}, 1)
-	v := &Resolver{Mesh: w, Changed: changed, Sink: w, Client: z.client(), Pace: 2 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	v := &Resolver{Sink: w, Client: z.client(), Pace: 2 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	v.prepare()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { v.Run(ctx) })
+	running.Go(func() {
+		v.lookups.Run(ctx, changed, func(context.Context) { v.follow(w.wanted()) }, nil)
+	})
 	defer running.Wait()
 	defer cancel()
 	w.await(t, "[{ 192.0.2.1 15443}]", 1)
@@ -249,34 +253,38 @@ func TestTimeToLive(t *testing.T) {
 	z := serveZone(t)
 	z.set(0, "gw.test. 3600 A 192.0.2.1")
 	w := &world{World: meshtest.New(t)}
-	w.ConfigureNetworks(networks)
-	v := &Resolver{Mesh: w, Sink: w, Client: z.client(), Log: slog.New(slog.DiscardHandler), known: map[string]*entry{}, results: make(chan result, maxLookups)}
-	v.look(t.Context())
-	var lookups sync.WaitGroup
-	v.start(t.Context(), &lookups)
-	v.finish(<-v.results)
-	lookups.Wait()
-	asked := z.questions()
-	if wait := v.start(t.Context(), &lookups); wait < mostTTL-time.Minute || wait > mostTTL || z.questions() != asked {
-		t.Errorf("the next lookup is in %v, after %d more questions", wait, z.questions()-asked)
+	v := &Resolver{Sink: w, Client: z.client(), Log: slog.New(slog.DiscardHandler)}
+	v.prepare()
+	v.follow([]string{"gw.test"})
+	if wait := v.done("gw.test", v.lookups.Wanted["gw.test"], v.Client.lookUp(t.Context(), "gw.test"), nil); wait != mostTTL {
+		t.Errorf("the next lookup is in %v", wait)
 	}
 }
 
 // TestExcess: names beyond the limit have a problem, and are looked up when there is room.
 func TestExcess(t *testing.T) {
 	w := &world{World: meshtest.New(t)}
-	v := &Resolver{Mesh: w, Sink: w, Log: slog.New(slog.DiscardHandler), known: map[string]*entry{}}
+	v := &Resolver{Sink: w, Log: slog.New(slog.DiscardHandler)}
+	v.prepare()
 	var wanted []string
 	for n := range maxNames + 1 {
 		wanted = append(wanted, fmt.Sprintf("gw%d.test", n))
 	}
+	held := func() (n int) {
+		for _, e := range v.lookups.Wanted {
+			if e.Held {
+				n++
+			}
+		}
+		return n
+	}
 	v.follow(wanted)
 	last := wanted[maxNames]
-	if is, ok := w.Tables.Networks.Resolved.Peek(last); !ok || is.Failure != tooMany || !v.known[last].excess || v.asked() != maxNames {
-		t.Fatalf("%+v, %t, %d are asked for", is, ok, v.asked())
+	if is, ok := w.Tables.Networks.Resolved.Peek(last); !ok || is.Failure != tooMany || !v.lookups.Wanted[last].Held || held() != 1 {
+		t.Fatalf("%+v, %t, %d are held", is, ok, held())
 	}
 	v.follow(wanted[1:])
-	if v.known[last].excess || v.asked() != maxNames {
-		t.Errorf("%+v, %d are asked for", v.known[last], v.asked())
+	if held() != 0 {
+		t.Errorf("%d are held", held())
 	}
 }

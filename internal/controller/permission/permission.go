@@ -8,28 +8,29 @@
 // its namespace; the answers become rows like the objects of a source, and count for a bounded time. A Secret is read only while some proxy
 // asks for it whose account may read it. If the API server cannot be asked any more, its last answer counts for a while longer.
 //
-// Keeper.Run owns everything and starts at most maxRequests goroutines at a time, for which it waits.
+// Keeper.Run owns everything; package schedule starts a goroutine per request.
 package permission
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/controller/fair"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
+	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/loop"
+	"github.com/pilotmesh/pilot/internal/run/retry"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/secret"
 )
@@ -39,8 +40,6 @@ const Name = "secret permissions"
 
 // How long answers count, and the limits of requests.
 const (
-	// period is the time between two looks at the Secrets that proxies ask for.
-	period = time.Second
 	// allowedFor and refusedFor are the times after which an answer is asked for again. staleFor is how long an answer counts if the
 	// API server cannot be asked any more.
 	allowedFor, refusedFor, staleFor = 30 * time.Second, 5 * time.Second, 5 * time.Minute
@@ -64,9 +63,6 @@ type Reviewer interface {
 
 // Keeper keeps permissions.
 type Keeper struct {
-	Mesh loop.Inspector
-	// Changed delivers after the mesh has changed; nil to look at intervals only.
-	Changed  <-chan struct{}
 	Sink     source.Sink
 	Reviewer Reviewer
 	// Cluster is the ID of the cluster, and Want has Secrets of it read, and no others.
@@ -77,12 +73,9 @@ type Keeper struct {
 	asked demand
 	// configMaps are the ConfigMaps that proxies ask for and may have, with the namespaces of these proxies.
 	configMaps []fair.Want[api.Key]
-	accounts   map[connected.Account]*account
+	requests   schedule.Fetches[connected.Account, account, bool]
 	wanted     []api.Key
 	problems   []api.Problem
-	results    chan result
-	running    int
-	places     fair.Running // the places for requests that namespaces have
 }
 
 // account is the state of a service account whose proxies ask for Secrets.
@@ -90,10 +83,8 @@ type account struct {
 	secrets []string // the names of the Secrets that its proxies ask for, sorted
 	told    state.Permission
 	known   bool // an answer was received and passed on
-	asking  bool
+	failing bool
 	good    time.Time // when the API server answered last
-	pause   time.Duration
-	next    time.Time
 }
 
 // demand are the Secrets and ConfigMaps that proxies ask for, the pull secrets that extensions name, and the ConfigMaps that DestinationRules
@@ -108,38 +99,27 @@ func (d demand) equal(o demand) bool {
 	return d.asked.Equal(o.asked) && d.pulls.Equal(o.pulls) && d.named.Equal(o.named)
 }
 
-// result is an answer of the API server.
-type result struct {
-	of      connected.Account
-	allowed bool
-	err     error
+// Keep returns the function that keeps the permissions which proxies of a mesh need, until its context ends. The loop of the mesh does not run yet.
+func (k *Keeper) Keep(mesh *loop.Loop) func(context.Context) {
+	asked := loop.Want(mesh, "wantedSecrets", demand.equal, func(r *query.Reader, t *state.Tables, _ *class.Queries) demand {
+		return demand{t.Asking.Group(r, struct{}{}), t.Extensions.PullSecrets.Group(r, struct{}{}), t.NamedConfigMaps.Group(r, struct{}{})}
+	})
+	k.prepare()
+	return func(ctx context.Context) { k.requests.Run(ctx, asked.Changed(), asked.Then(k.follow), nil) }
 }
 
-// Run keeps permissions until ctx ends.
-func (k *Keeper) Run(ctx context.Context) {
-	k.accounts, k.results = map[connected.Account]*account{}, make(chan result, maxRequests)
-	var requests sync.WaitGroup
-	defer requests.Wait()
-	look := time.NewTicker(period)
-	defer look.Stop()
-	for {
-		now, err := loop.Look(ctx, k.Mesh, func(v *loop.View) demand {
-			r := v.Graph.Glance()
-			return demand{v.Tables.Asking.Group(r, struct{}{}), v.Tables.Extensions.PullSecrets.Group(r, struct{}{}), v.Tables.NamedConfigMaps.Group(r, struct{}{})}
-		})
-		if err == nil && !now.equal(k.asked) {
-			k.asked = now
-			k.follow()
-		}
-		k.start(ctx, &requests)
-		select {
-		case <-ctx.Done():
-			return
-		case r := <-k.results:
-			k.finish(r, time.Now())
-		case <-k.Changed:
-		case <-look.C:
-		}
+// prepare sets the policy.
+func (k *Keeper) prepare() {
+	k.requests = schedule.Fetches[connected.Account, account, bool]{
+		Compare: connected.Account.Compare, Pauses: schedule.Pauses{First: firstPause, Longest: longestPause}, Places: maxRequests,
+		Fetch: func(ctx context.Context, of connected.Account) (allowed bool, err error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			return k.Reviewer.MayListSecrets(ctx, of.Namespace, of.Name)
+		},
+		Done: func(of connected.Account, e *schedule.Entry[account], allowed bool, err error) time.Duration {
+			return k.done(of, &e.State, allowed, err)
+		},
 	}
 }
 
@@ -166,22 +146,21 @@ func (k *Keeper) sort() map[connected.Account][]string {
 	return secrets
 }
 
-// follow updates the accounts and their Secrets from asked.
-func (k *Keeper) follow() {
+// follow updates the accounts and their Secrets.
+func (k *Keeper) follow(asked demand) {
+	k.asked = asked
 	secrets := k.sort()
+	wants := make([]fair.Want[connected.Account], 0, len(secrets))
+	for of := range secrets {
+		wants = append(wants, fair.Want[connected.Account]{Namespace: of.Namespace, Thing: of})
+	}
 	var events []source.Event
-	for of := range k.accounts {
-		if secrets[of] == nil {
-			delete(k.accounts, of)
-			events = append(events, state.PermissionEvent(of, nil))
-		}
+	for _, of := range k.requests.Follow(wants) {
+		events = append(events, state.PermissionEvent(of, nil))
 	}
 	for of, names := range secrets {
-		if k.accounts[of] == nil {
-			k.accounts[of] = &account{}
-		}
 		slices.Sort(names)
-		k.accounts[of].secrets = slices.Compact(names)
+		k.requests.Wanted[of].State.secrets = slices.Compact(names)
 	}
 	k.apply(events)
 }
@@ -205,8 +184,8 @@ func (k *Keeper) apply(events []source.Event) {
 // secrets are the Secrets that accounts ask for which may read them, the ConfigMaps, and the pull secrets.
 func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 	var wants []fair.Want[api.Key]
-	for _, of := range slices.SortedFunc(maps.Keys(k.accounts), connected.Account.Compare) {
-		a := k.accounts[of]
+	for _, of := range slices.SortedFunc(maps.Keys(k.requests.Wanted), connected.Account.Compare) {
+		a := &k.requests.Wanted[of].State
 		if !a.told.Allowed {
 			continue
 		}
@@ -248,66 +227,27 @@ func excess(format string, args ...any) api.Problem {
 	return api.Problem{Severity: api.Error, Code: "credential-excess", Reason: fmt.Sprintf(format, args...)}
 }
 
-// start starts the requests that are due.
-func (k *Keeper) start(ctx context.Context, requests *sync.WaitGroup) {
-	now := time.Now()
-	var due []connected.Account
-	for of, a := range k.accounts {
-		if !a.asking && !now.Before(a.next) {
-			due = append(due, of)
-		}
-	}
-	slices.SortFunc(due, func(x, y connected.Account) int { // new ones go first
-		return cmp.Or(k.accounts[x].next.Compare(k.accounts[y].next), x.Compare(y))
-	})
-	for _, of := range due {
-		if !k.places.Start(of.Namespace, maxRequests-k.running) {
-			continue
-		}
-		k.accounts[of].asking = true
-		k.running++
-		requests.Go(func() {
-			within, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			allowed, err := k.Reviewer.MayListSecrets(within, of.Namespace, of.Name)
-			k.results <- result{of, allowed, err} // has room for all that run
-		})
-	}
-}
-
-// finish takes in a result.
-func (k *Keeper) finish(r result, now time.Time) {
-	k.running--
-	k.places.End(r.of.Namespace)
-	a := k.accounts[r.of]
-	if a == nil {
-		return // no proxy asks any more
-	}
-	a.asking = false
-	is := state.Permission{Allowed: r.allowed}
-	switch r.err {
-	case nil:
-		a.good, a.pause = now, 0
-		a.next = now.Add(jitter(refusedFor))
-		if r.allowed {
-			a.next = now.Add(jitter(allowedFor))
-		}
+// done takes in an answer of the API server, and returns the time until the next question.
+func (k *Keeper) done(of connected.Account, a *account, allowed bool, err error) (again time.Duration) {
+	now, is := time.Now(), state.Permission{Allowed: allowed}
+	switch {
+	case err == nil && allowed:
+		a.good, again = now, retry.Early(allowedFor)
+	case err == nil:
+		a.good, again = now, retry.Early(refusedFor)
 	default:
-		a.pause = min(max(2*a.pause, firstPause), longestPause)
-		a.next = now.Add(jitter(a.pause))
+		again = longestPause
 		if is = a.told; a.good.IsZero() || now.Sub(a.good) > staleFor {
-			is = state.Permission{Trouble: r.err.Error()}
+			is = state.Permission{Trouble: err.Error()}
 		}
-		if a.pause == firstPause {
-			k.Log.Warn("cannot find out whether a service account may list Secrets", "account", r.of.Namespace+"/"+r.of.Name, "error", r.err)
+		if !a.failing {
+			k.Log.Warn("cannot find out whether a service account may list Secrets", "account", of.Namespace+"/"+of.Name, "error", err)
 		}
 	}
-	if is == a.told && a.known {
-		return
+	a.failing = err != nil
+	if is != a.told || !a.known {
+		a.told, a.known = is, true
+		k.apply([]source.Event{state.PermissionEvent(of, &is)})
 	}
-	a.told, a.known = is, true
-	k.apply([]source.Event{state.PermissionEvent(r.of, &is)})
+	return again
 }
-
-// jitter shortens a time by up to a tenth, so that not all requests come at once.
-func jitter(d time.Duration) time.Duration { return d - rand.N(cmp.Or(d/10, 1)) }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -34,7 +35,8 @@ func (f *fixture) Apply(b source.Batch) {
 
 func newFixture() *fixture {
 	f := &fixture{tables: state.New(state.Options{})}
-	f.Keeper = &Keeper{Sink: f, Cluster: "own", Log: slog.New(slog.DiscardHandler), accounts: map[connected.Account]*account{}}
+	f.Keeper = &Keeper{Sink: f, Cluster: "own", Log: slog.New(slog.DiscardHandler)}
+	f.prepare()
 	f.Want = func(keys []api.Key) {
 		f.read = nil
 		for _, k := range keys {
@@ -55,12 +57,13 @@ func (f *fixture) ask(lines ...string) {
 			ResourceKey: connected.ResourceKey{Type: uint8(resource.Secret), Name: name}, By: connected.Account{Namespace: namespace, Name: account},
 		}, omap.Unit{}))
 	}
-	f.follow()
+	f.follow(f.asked)
 }
 
-func (f *fixture) answer(of connected.Account, allowed bool, err error, at time.Time) {
-	f.running++
-	f.finish(result{of, allowed, err}, at)
+func (f *fixture) answer(of connected.Account, allowed bool, err error) {
+	if e := f.requests.Wanted[of]; e != nil {
+		f.done(of, &e.State, allowed, err)
+	}
 }
 
 func (f *fixture) told(of connected.Account) string {
@@ -70,18 +73,18 @@ func (f *fixture) told(of connected.Account) string {
 
 // TestOnlyWhatMayBeRead checks that Secrets are read while an account asks for them that may, and no others.
 func TestOnlyWhatMayBeRead(t *testing.T) {
-	f, web, db, now := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, connected.Account{Namespace: "shop", Name: "db"}, time.Now()
+	f, web, db := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, connected.Account{Namespace: "shop", Name: "db"}
 	f.ask("shop/web kubernetes://a", "shop/web kubernetes://a-cacert", "shop/web kubernetes://depot/x", "shop/web default", "shop/db kubernetes://shop/b")
 	if f.read != nil || f.told(web) != "false false " {
 		t.Errorf("before the first answer %q is read, and the account may: %s", f.read, f.told(web))
 	}
-	f.answer(web, true, nil, now)
-	f.answer(db, false, nil, now)
+	f.answer(web, true, nil)
+	f.answer(db, false, nil)
 	if want := []string{"shop/a", "shop/a-cacert"}; !slices.Equal(f.read, want) || f.told(web) != "true true " || f.told(db) != "true false " {
 		t.Errorf("read: %q, web %s, db %s", f.read, f.told(web), f.told(db))
 	}
-	f.answer(db, true, nil, now)
-	f.answer(web, false, nil, now)
+	f.answer(db, true, nil)
+	f.answer(web, false, nil)
 	if want := []string{"shop/b"}; !slices.Equal(f.read, want) {
 		t.Errorf("read: %q", f.read)
 	}
@@ -89,7 +92,7 @@ func TestOnlyWhatMayBeRead(t *testing.T) {
 	if f.read != nil || f.told(db) != "false false " {
 		t.Errorf("nobody who may asks any more; read: %q, db %s", f.read, f.told(db))
 	}
-	f.answer(db, true, nil, now) // an answer that comes too late
+	f.answer(db, true, nil) // an answer that comes too late
 	if f.read != nil || f.told(db) != "false false " {
 		t.Errorf("a late answer counts: %q, %s", f.read, f.told(db))
 	}
@@ -99,12 +102,12 @@ func TestOnlyWhatMayBeRead(t *testing.T) {
 func TestPullSecrets(t *testing.T) {
 	f := newFixture()
 	f.asked.pulls = omap.With(f.asked.pulls, omap.Put(api.Key{Namespace: "shop", Name: "credentials"}, omap.Unit{}))
-	f.follow()
+	f.follow(f.asked)
 	if want := []string{"shop/credentials"}; !slices.Equal(f.read, want) {
 		t.Errorf("read: %q, want %q", f.read, want)
 	}
 	f.asked.pulls = omap.Map[api.Key, omap.Unit]{}
-	f.follow()
+	f.follow(f.asked)
 	if len(f.read) > 0 {
 		t.Errorf("no extension names a Secret any more; read: %q", f.read)
 	}
@@ -128,28 +131,32 @@ func TestConfigMaps(t *testing.T) {
 		t.Errorf("a rule names one; read: %q, want %q", f.read, want)
 	}
 	f.ask()
-	if len(f.read) > 0 || len(f.accounts) > 0 {
+	if len(f.read) > 0 || len(f.requests.Wanted) > 0 {
 		t.Errorf("nobody asks any more; read: %q", f.read)
 	}
 }
 
 // TestUnknown checks that no account may read Secrets before an answer, and that a last answer counts for a bounded time.
 func TestUnknown(t *testing.T) {
-	f, web, now := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, time.Now()
-	f.ask("shop/web kubernetes://a")
-	f.answer(web, false, errors.New("away"), now)
-	if f.told(web) != "true false away" {
-		t.Errorf("without an answer: %s", f.told(web))
-	}
-	f.answer(web, true, nil, now)
-	f.answer(web, false, errors.New("away"), now.Add(staleFor))
-	if f.told(web) != "true true " || len(f.read) != 1 {
-		t.Errorf("the last answer does not count: %s, read %q", f.told(web), f.read)
-	}
-	f.answer(web, false, errors.New("away"), now.Add(staleFor+time.Second))
-	if f.told(web) != "true false away" || f.read != nil {
-		t.Errorf("the last answer counts for ever: %s, read %q", f.told(web), f.read)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f, web := newFixture(), connected.Account{Namespace: "shop", Name: "web"}
+		f.ask("shop/web kubernetes://a")
+		f.answer(web, false, errors.New("away"))
+		if f.told(web) != "true false away" {
+			t.Errorf("without an answer: %s", f.told(web))
+		}
+		f.answer(web, true, nil)
+		<-time.After(staleFor)
+		f.answer(web, false, errors.New("away"))
+		if f.told(web) != "true true " || len(f.read) != 1 {
+			t.Errorf("the last answer does not count: %s, read %q", f.told(web), f.read)
+		}
+		<-time.After(time.Second)
+		f.answer(web, false, errors.New("away"))
+		if f.told(web) != "true false away" || f.read != nil {
+			t.Errorf("the last answer counts for ever: %s, read %q", f.told(web), f.read)
+		}
+	})
 }
 
 // TestTooMany checks that one account cannot have all Secrets read that there may be.
@@ -160,7 +167,7 @@ func TestTooMany(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("shop/web kubernetes://n%d", i))
 	}
 	f.ask(lines...)
-	f.answer(web, true, nil, time.Now())
+	f.answer(web, true, nil)
 	if problems, _ := f.tables.SourceProblems.Peek(Name); len(f.read) != maxOfAccount || problems.Len() != 1 {
 		t.Errorf("%d are read, with %d problems", len(f.read), problems.Len())
 	}
@@ -173,7 +180,7 @@ func TestTooMany(t *testing.T) {
 // TestShareOfSecrets checks that a namespace whose proxies ask for many Secrets keeps none from being read that others had, or that are
 // within their share, and that the problem names the namespace.
 func TestShareOfSecrets(t *testing.T) {
-	f, now := newFixture(), time.Now()
+	f := newFixture()
 	ask := func(namespace, account string, count int) (lines []string) {
 		for i := range count {
 			lines = append(lines, fmt.Sprintf("%s/%s kubernetes://%s-%d", namespace, account, account, i))
@@ -183,17 +190,17 @@ func TestShareOfSecrets(t *testing.T) {
 	bank := ask("bank", "gateway", maxOfAccount)
 	bank = append(bank, ask("bank", "other", 20)...) // more than its share
 	f.ask(bank...)
-	f.answer(connected.Account{Namespace: "bank", Name: "gateway"}, true, nil, now)
-	f.answer(connected.Account{Namespace: "bank", Name: "other"}, true, nil, now)
+	f.answer(connected.Account{Namespace: "bank", Name: "gateway"}, true, nil)
+	f.answer(connected.Account{Namespace: "bank", Name: "other"}, true, nil)
 	lines := slices.Concat(bank, ask("zoo", "late", shareOfSecrets))
 	for i := range 2 * maxSecrets / maxOfAccount {
 		lines = append(lines, ask("aaa", fmt.Sprintf("a%02d", i), maxOfAccount)...)
 	}
 	f.ask(lines...)
 	for i := range 2 * maxSecrets / maxOfAccount {
-		f.answer(connected.Account{Namespace: "aaa", Name: fmt.Sprintf("a%02d", i)}, true, nil, now)
+		f.answer(connected.Account{Namespace: "aaa", Name: fmt.Sprintf("a%02d", i)}, true, nil)
 	}
-	f.answer(connected.Account{Namespace: "zoo", Name: "late"}, true, nil, now)
+	f.answer(connected.Account{Namespace: "zoo", Name: "late"}, true, nil)
 	counts := map[string]int{}
 	for _, key := range f.read {
 		namespace, _, _ := strings.Cut(key, "/")

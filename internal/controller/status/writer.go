@@ -1,14 +1,13 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/ads/server"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/explain/live"
 	"github.com/pilotmesh/pilot/internal/loop"
@@ -50,12 +49,7 @@ type Writer struct {
 	problems state.Problems
 	versions class.Versions
 	// due are the objects whose status is to be looked at.
-	due map[api.Key]*due
-}
-
-// due is an object whose status is to be looked at.
-type due struct {
-	since, next time.Time
+	due schedule.Agenda[api.Key]
 }
 
 // facts are the inputs of the status of an object.
@@ -90,7 +84,7 @@ func New(o Options) *Writer {
 
 // Run writes statuses until ctx ends. It starts from nothing each time it is called: another replica may have written since the last call.
 func (w *Writer) Run(ctx context.Context) {
-	w.problems, w.versions, w.due = state.Problems{}, class.Versions{}, map[api.Key]*due{}
+	w.problems, w.versions, w.due = state.Problems{}, class.Versions{}, schedule.Agenda[api.Key]{Compare: api.Key.Compare}
 	again := time.NewTicker(period)
 	defer again.Stop()
 	for {
@@ -116,8 +110,7 @@ func (w *Writer) look(ctx context.Context) ([]facts, error) {
 		versions class.Versions
 		facts    []facts
 	}
-	now := time.Now()
-	list := w.next(now)
+	list := w.due.Take(atOnce)
 	s, err := loop.Look(ctx, w.o.Mesh, func(v *loop.View) seen {
 		s := seen{problems: v.Problems, versions: w.kept.In(v)}
 		for _, k := range list {
@@ -128,6 +121,9 @@ func (w *Writer) look(ctx context.Context) ([]facts, error) {
 		return s
 	})
 	if err != nil {
+		for _, k := range list {
+			w.due.At(k, time.Now())
+		}
 		return nil, err
 	}
 	known := map[api.Key]bool{}
@@ -136,68 +132,56 @@ func (w *Writer) look(ctx context.Context) ([]facts, error) {
 	}
 	for _, k := range list {
 		if !known[k] {
-			delete(w.due, k)
+			w.due.Drop(k)
 		}
 	}
-	w.follow(s.problems, s.versions, now)
+	w.follow(s.problems, s.versions)
 	return s.facts, nil
 }
 
 // follow makes the objects due whose version or problems have changed.
-func (w *Writer) follow(problems state.Problems, versions class.Versions, now time.Time) {
+func (w *Writer) follow(problems state.Problems, versions class.Versions) {
 	for c := range omap.Diff(w.problems, problems) {
 		if c.HasNew {
-			w.touch(c.New.Object, now)
+			w.touch(c.New.Object)
 		} else {
-			w.touch(c.Old.Object, now)
+			w.touch(c.Old.Object)
 		}
 	}
 	for c := range omap.Diff(w.versions, versions) {
 		if c.HasNew {
-			w.touch(c.New.Key, now)
+			w.touch(c.New.Key)
 		}
 	}
 	w.problems, w.versions = problems, versions
 }
 
-func (w *Writer) touch(k api.Key, now time.Time) {
+func (w *Writer) touch(k api.Key) {
 	if kind, ok := api.FindKind(k.Kind); ok && !kind.BuiltIn() {
-		w.due[k] = &due{since: now, next: now}
+		w.due.Touch(k)
 	}
-}
-
-// next returns the objects to look at now, the ones that wait longest first.
-func (w *Writer) next(now time.Time) []api.Key {
-	var list []api.Key
-	for k, d := range w.due {
-		if !d.next.After(now) {
-			list = append(list, k)
-		}
-	}
-	slices.SortFunc(list, func(a, b api.Key) int { return cmp.Or(w.due[a].next.Compare(w.due[b].next), a.Compare(b)) })
-	return list[:min(len(list), atOnce)]
 }
 
 // write writes the status of an object, unless its proxies may still be about to acknowledge it.
 func (w *Writer) write(ctx context.Context, f facts) {
-	d, now := w.due[f.key], time.Now()
-	if d == nil || f.generation == 0 { // it is gone, or comes from a file
-		delete(w.due, f.key)
+	if f.generation == 0 { // it comes from a file
+		w.due.Drop(f.key)
 		return
 	}
-	waited := now.Sub(d.since)
+	now := time.Now()
+	waited := now.Sub(w.due.Since(f.key))
 	if !f.settled && waited < patience {
-		d.next = now
+		w.due.At(f.key, now)
 		return
 	}
 	err := w.o.Target.Write(ctx, f.key, f.generation, statusOf(f.problems, f.live))
 	switch {
 	case ctx.Err() != nil:
 	case err == nil && f.settled:
-		delete(w.due, f.key)
+		w.due.Drop(f.key)
 		return
 	case err != nil:
 		w.o.Log.Warn("the status of an object cannot be written; it is tried again", "object", f.key.String(), "error", err)
 	}
-	d.next = now.Add(min(longest, max(period, waited/2)))
+	w.due.At(f.key, now.Add(min(longest, max(period, waited/2))))
 }

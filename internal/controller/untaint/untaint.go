@@ -8,10 +8,14 @@
 package untaint
 
 import (
+	"cmp"
 	"context"
+	"iter"
 	"log/slog"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/controller/schedule"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/loop"
 	"github.com/pilotmesh/pilot/internal/view/capture"
 )
@@ -30,60 +34,27 @@ const (
 )
 
 // Writer removes taints.
-type Writer struct {
-	mesh   *loop.Loop
-	nodes  *loop.Kept[capture.Nodes]
-	target Target
-	log    *slog.Logger
-}
+type Writer = schedule.Writes[omap.Name, capture.Node]
 
 // New returns a writer for a mesh whose loop does not run yet. namespace is the namespace of the agents of the plugin.
 func New(mesh *loop.Loop, namespace string, target Target, log *slog.Logger) *Writer {
-	return &Writer{mesh, loop.Keep(mesh, mesh.Queries().Captured.Observe, namespace), target, log}
-}
-
-// attempt is when a node was tried last.
-type attempt struct {
-	pause time.Duration
-	next  time.Time
-}
-
-// Run removes taints until ctx ends. It starts from nothing each time: another replica may have written since the last call.
-func (w *Writer) Run(ctx context.Context) {
-	attempts := map[string]attempt{}
-	again := time.NewTicker(pause)
-	defer again.Stop()
-	for {
-		if nodes, err := loop.Look(ctx, w.mesh, w.nodes.In); err == nil {
-			attempts = w.write(ctx, nodes, attempts, time.Now())
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.nodes.Changed():
-		case <-again.C:
-		}
+	nodes, w := loop.Keep(mesh, mesh.Queries().Captured.Observe, namespace), newWriter(target, log)
+	w.Changed, w.Look = nodes.Changed(), func(ctx context.Context) (iter.Seq2[omap.Name, capture.Node], error) {
+		list, err := nodes.Look(ctx)
+		return list.All(), err
 	}
+	return w
 }
 
-// write writes the nodes that it has not written just now, and returns the attempts at all present ones.
-func (w *Writer) write(ctx context.Context, nodes capture.Nodes, attempts map[string]attempt, now time.Time) map[string]attempt {
-	kept := map[string]attempt{}
-	for _, n := range nodes.All() {
-		was, tried := attempts[n.Name]
-		if tried && now.Before(was.next) || ctx.Err() != nil {
-			kept[n.Name] = was
-			continue
-		}
-		next := attempt{pause: pause}
-		if tried {
-			next.pause = min(2*was.pause, longest)
-		}
-		next.next = now.Add(next.pause)
-		kept[n.Name] = next
-		if err := w.target.RemoveTaint(ctx, n.Name); err != nil && ctx.Err() == nil {
-			w.log.Warn("a node keeps its taint although traffic is captured there, and pods stay away; it is tried again", "node", n.Name, "error", err)
-		}
+// newWriter returns a writer that looks at no mesh. A node is written until it is not wanted any more.
+func newWriter(target Target, log *slog.Logger) *Writer {
+	return &Writer{
+		Compare: cmp.Compare[omap.Name], Pauses: schedule.Pauses{First: pause, Longest: longest},
+		Write: func(ctx context.Context, _ omap.Name, n capture.Node) (known bool, err error) {
+			return false, target.RemoveTaint(ctx, n.Name)
+		},
+		Failed: func(node omap.Name, err error) {
+			log.Warn("a node keeps its taint although traffic is captured there, and pods stay away; it is tried again", "node", string(node), "error", err)
+		},
 	}
-	return kept
 }

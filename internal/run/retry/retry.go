@@ -5,6 +5,7 @@
 package retry
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -18,3 +19,7 @@ func Pauses(first, longest time.Duration) *backoff.ExponentialBackOff {
 	p.Reset()
 	return p
 }
+
+// Early shortens the time until work that is repeated by up to a tenth, by chance, so that work which began at the same time does not come back at the
+// same time.
+func Early(d time.Duration) time.Duration { return d - rand.N(max(d/10, 1)) }

@@ -25,6 +25,9 @@ type Rows struct {
 	// ProxiesIn lists the connected proxies of a namespace, and AllProxies, under the empty key, all of them.
 	ProxiesIn  store.Index[string, omap.Name]
 	AllProxies store.Index[struct{}, omap.Name]
+	// ProxiesOf lists the connected proxies of a version of Istio, and ProxyVersions, under the empty key, the versions that they have.
+	ProxiesOf     store.Index[string, omap.Name]
+	ProxyVersions store.Index[struct{}, omap.Name]
 	// Bootstrapped lists the connected sidecars and gateways of a namespace, and of all namespaces under the empty name: the proxies that have a
 	// bootstrap. proxy.AgentOf names the row of the agent that may ask for patches of it.
 	Bootstrapped store.Index[string, omap.Name]

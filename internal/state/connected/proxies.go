@@ -30,6 +30,12 @@ func (t *Rows) defineProxies(db *store.DB) {
 	t.AllProxies = store.NewIndex(t.Proxies, "allProxies", func(id string, _ *proxy.Proxy, add func(struct{}, omap.Name)) {
 		add(struct{}{}, omap.Name(id))
 	})
+	t.ProxiesOf = store.NewIndex(t.Proxies, "proxiesOfVersion", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
+		add(p.Version, omap.Name(id))
+	})
+	t.ProxyVersions = store.NewIndex(t.Proxies, "proxyVersions", func(_ string, p *proxy.Proxy, add func(struct{}, omap.Name)) {
+		add(struct{}{}, omap.Name(p.Version))
+	})
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))
 	})

@@ -86,6 +86,11 @@ func (t *Settings) PresentCACertificates() *meshconfig.MeshConfig {
 	return m
 }
 
+// CACertificates returns further roots of the mesh; nil if there are none.
+func (t *Settings) CACertificates(r store.Reader) *meshconfig.MeshConfig {
+	return message[*meshconfig.MeshConfig](t, r, certificates)
+}
+
 // TrustDomains returns the trust domain of the mesh, followed by its aliases.
 func (t *Settings) TrustDomains(r store.Reader) []string {
 	if v, ok := t.rows.Get(r, trustDomains); ok {

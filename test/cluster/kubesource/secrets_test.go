@@ -236,19 +236,14 @@ func (p *place) controlPlane() *controlPlane {
 	g := query.New(tables.DB, query.Options{})
 	secrets := secret.Define(g, tables, secret.Options{Kubernetes: true})
 	queries := class.Define(g, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
-	changed := make(chan struct{}, 1)
-	running := loop.New(tables, g, queries, loop.Settings{Sources: []string{src.Name()}, Log: logger, Observe: func(loop.Commit) {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}})
+	running := loop.New(tables, g, queries, loop.Settings{Sources: []string{src.Name()}, Log: logger})
 	accesses, err := cluster.NewAccesses(access)
 	p.must(err)
-	keeper := &permission.Keeper{Mesh: running, Changed: changed, Sink: running, Reviewer: accesses, Cluster: clusterID, Want: src.WantSecrets, Log: logger}
+	keeper := &permission.Keeper{Sink: running, Reviewer: accesses, Cluster: clusterID, Want: src.WantSecrets, Log: logger}
+	keep := keeper.Keep(running)
 	ctx, cancel := context.WithCancel(context.Background())
 	var tasks sync.WaitGroup
-	for _, run := range []func(){func() { _ = running.Run(ctx) }, func() { keeper.Run(ctx) }, func() { _ = src.Run(ctx, source.Sink(running)) }} {
+	for _, run := range []func(){func() { _ = running.Run(ctx) }, func() { keep(ctx) }, func() { _ = src.Run(ctx, source.Sink(running)) }} {
 		tasks.Go(run)
 	}
 	p.Cleanup(func() {
