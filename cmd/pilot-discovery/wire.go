@@ -75,10 +75,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		commits.Observe(c)
 		visits.Committed(uint64(c.Revision))
 		logCommit(logging.For(log, logConfig), c)
-		select {
-		case committed <- struct{}{}:
-		default: // the receiver has not taken the previous signal yet, and will find both commits
-		}
+		announce(committed)
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -112,6 +109,14 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error { return serve(ctx, s, ready, serving, log) }})
 	return g, nil
+}
+
+// announce signals a receiver that may be busy. A signal that it has not taken yet stands for this one, too.
+func announce(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
 }
 
 // addJournal adds the actors that log problems, and proxies that connect and disconnect.
