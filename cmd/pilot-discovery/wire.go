@@ -75,10 +75,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		commits.Observe(c)
 		visits.Committed(uint64(c.Revision))
 		logCommit(logging.For(log, logConfig), c)
-		select {
-		case committed <- struct{}{}:
-		default: // the receiver has not taken the previous signal yet, and will find both commits
-		}
+		notify(committed)
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -120,6 +117,14 @@ func addJournal(g *run.Group, board *admin.Board, running *loop.Loop, committed 
 		return board.Follow(ctx, running, committed, func(news admin.News) { logNews(log, news) })
 	}})
 	g.Add(run.Actor{Name: "visits", Run: visits.Run})
+}
+
+// notify signals a commit. A receiver that has not taken the previous signal yet will find both commits.
+func notify(committed chan<- struct{}) {
+	select {
+	case committed <- struct{}{}:
+	default:
+	}
 }
 
 // serve reports that the control plane is ready, until it stops. serving withdraws the reason why it was not. From then on garbage
