@@ -39,7 +39,7 @@ const maxLogs = 60
 
 // bugReport are the flags of bug-report.
 type bugReport struct {
-	clusterFlags
+	console.Cluster
 	address         *string
 	output          string
 	proxies, maxMiB int
@@ -58,7 +58,7 @@ func bugReportCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	b.address = remote(c)
-	b.register(f)
+	b.Register(f)
 	f.StringVar(&b.output, "file", "pilot-bug-report.tar.gz", "the archive")
 	f.IntVar(&b.proxies, "proxies", 10, "how many proxies have their configuration and logs in the archive")
 	f.IntVar(&b.maxMiB, "max-size", 100, "size of the content, in MiB before it is compressed")
@@ -131,7 +131,7 @@ func (b *bugReport) logs(ctx context.Context, say func(string, ...any)) (files [
 	missing := func(err error) []bugreport.File {
 		return []bugreport.File{{Name: "logs", Read: func(context.Context) ([]byte, error) { return nil, err }}}
 	}
-	access, err := b.connect()
+	access, err := b.Connect()
 	if err != nil {
 		return missing(errors.New("no cluster is reachable: name a kubeconfig with --kubeconfig"))
 	}
@@ -144,8 +144,8 @@ func (b *bugReport) logs(ctx context.Context, say func(string, ...any)) (files [
 			return client.Log(ctx, namespace, pod, container, b.since)
 		}})
 	}
-	say("looking for pods in the namespace %s", b.namespace)
-	list, err := client.List(ctx, b.namespace)
+	say("looking for pods in the namespace %s", b.Namespace)
+	list, err := client.List(ctx, b.Namespace)
 	if err != nil {
 		return missing(err)
 	}
@@ -156,7 +156,7 @@ func (b *bugReport) logs(ctx context.Context, say func(string, ...any)) (files [
 		}
 	}
 	for i, name := range console.ProxyNames(ctx, *b.address) {
-		if dot := strings.LastIndexByte(name, '.'); dot > 0 && i < b.proxies && len(files) < maxLogs && name[dot+1:] != b.namespace {
+		if dot := strings.LastIndexByte(name, '.'); dot > 0 && i < b.proxies && len(files) < maxLogs && name[dot+1:] != b.Namespace {
 			log(name[dot+1:], name[:dot], "istio-proxy")
 		}
 	}

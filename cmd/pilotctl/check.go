@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/install/check"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -34,7 +35,7 @@ the cluster, where --namespace is the namespace of istiod, or from files (--file
 Exit codes: 0 nothing is wrong, except for warnings; 1 something is wrong; 2 the command line is invalid.`
 
 func checkCommand() *cobra.Command {
-	f, istio := &clusterFlags{}, &fromIstio{}
+	f, istio := &console.Cluster{}, &fromIstio{}
 	var timeout time.Duration
 	c := &cobra.Command{
 		Use:   "check",
@@ -48,7 +49,7 @@ func checkCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	form := addOutput(c)
-	f.register(c.Flags())
+	f.Register(c.Flags())
 	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long the command may take")
 	c.Flags().BoolVar(&istio.on, "from-istio", false, "say what of a mesh of Istio behaves differently on Pilot")
 	c.Flags().StringSliceVar(&istio.files, "file", nil, "with --from-istio: file or directory to read instead of the cluster")
@@ -59,17 +60,17 @@ func checkCommand() *cobra.Command {
 		if len(istio.files) > 0 {
 			return run.Usage(errors.New("--file: it is for --from-istio; pilotctl analyze checks files"))
 		}
-		access, err := f.connect()
+		access, err := f.Connect()
 		if err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
-		revision := f.revision
+		revision := f.Revision
 		if revision == "default" {
 			revision = ""
 		}
-		found, err := check.Run(ctx, access, check.Options{Namespace: f.namespace, Revision: revision, Version: run.ReadBuild().Version, Now: time.Now})
+		found, err := check.Run(ctx, access, check.Options{Namespace: f.Namespace, Revision: revision, Version: run.ReadBuild().Version, Now: time.Now})
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ func addCompletions(c *cobra.Command) {
 	if set.Lookup("address") == nil {
 		return
 	}
-	if f := set.Lookup("namespace"); f != nil && f.DefValue != controlNamespace {
+	if f := set.Lookup("namespace"); f != nil && f.DefValue != console.ControlNamespace {
 		complete("namespace", console.NamespaceNames)
 	}
 	if set.Lookup("kind") != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/controller/cluster"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/inject"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source/kube"
@@ -87,7 +88,7 @@ func (f *explainInjectionFlags) outcomes(cmd *cobra.Command, what string) (list 
 
 // pod evaluates a pod of a cluster.
 func (f *explainInjectionFlags) pod(ctx context.Context, what string) ([]inject.Outcome, error) {
-	access, err := kube.Connect(cmp.Or(f.kubeconfig, defaultKubeconfig()))
+	access, err := kube.Connect(cmp.Or(f.kubeconfig, console.Kubeconfig(os.LookupEnv)))
 	if err != nil {
 		return nil, fmt.Errorf("there is no file %s, and no cluster to look for such a pod: %w", what, err)
 	}

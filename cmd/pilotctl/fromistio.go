@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/install/migrate"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -21,7 +22,7 @@ type fromIstio struct {
 }
 
 // run says what of a mesh of Istio behaves differently.
-func (f *fromIstio) run(ctx context.Context, out, remarks io.Writer, cluster *clusterFlags, form string, timeout time.Duration) error {
+func (f *fromIstio) run(ctx context.Context, out, remarks io.Writer, cluster *console.Cluster, form string, timeout time.Duration) error {
 	m := migrate.New()
 	for _, path := range f.files {
 		if err := migrateFiles(m, path); err != nil {
@@ -29,13 +30,13 @@ func (f *fromIstio) run(ctx context.Context, out, remarks io.Writer, cluster *cl
 		}
 	}
 	if len(f.files) == 0 {
-		access, err := cluster.connect()
+		access, err := cluster.Connect()
 		if err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		left, err := m.Read(ctx, access, cluster.namespace)
+		left, err := m.Read(ctx, access, cluster.Namespace)
 		for _, one := range left {
 			fmt.Fprintln(remarks, "not read:", one)
 		}

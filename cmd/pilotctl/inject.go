@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/ctl/console"
 	"github.com/pilotmesh/pilot/internal/inject"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -97,7 +98,7 @@ func (f *injectFlags) each(cmd *cobra.Command, files []string, take func(text []
 	}
 	var errs []error
 	for _, name := range files {
-		data, err := readInput(name, cmd.InOrStdin())
+		data, err := console.Input(name, cmd.InOrStdin())
 		if err != nil {
 			return run.Usage(err)
 		}
@@ -106,17 +107,6 @@ func (f *injectFlags) each(cmd *cobra.Command, files []string, take func(text []
 		take(text, outcomes)
 	}
 	return errors.Join(errs...)
-}
-
-func readInput(name string, stdin io.Reader) ([]byte, error) {
-	if name != "-" {
-		return os.ReadFile(name)
-	}
-	data, err := io.ReadAll(io.LimitReader(stdin, api.MaxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the standard input: %w", err)
-	}
-	return data, nil
 }
 
 // injector reads the settings. Problems of ProxyConfigs go to warnings, because one bad object must not stop the others; so do fields of the mesh

@@ -11,9 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/ctl/console"
+	"github.com/pilotmesh/pilot/internal/ctl/installation"
+	"github.com/pilotmesh/pilot/internal/ctl/machines"
 	"github.com/pilotmesh/pilot/internal/ctl/proxyconfig"
+	"github.com/pilotmesh/pilot/internal/ctl/registered"
 	"github.com/pilotmesh/pilot/internal/ctl/remotes"
 	"github.com/pilotmesh/pilot/internal/ctl/tag"
+	"github.com/pilotmesh/pilot/internal/ctl/traffic"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/run/collateral"
 )
@@ -43,10 +47,17 @@ For proxies outside Kubernetes it issues tokens (token create), and it writes th
 
 Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
-	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), describeCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), topCommand(), graphCommand(),
-		waitCommand(), registriesCommand(), exportCommand(), logCommand(), tokenCommand(), workloadCommand(), injectCommand(),
-		installCommand(), upgradeCommand(), uninstallCommand(), tag.Command(), manifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), collateral.Command(), versionCommand())
+	c.AddCommand(analyzeCommand(), validateCommand(), explainCommand(), describeCommand(), canICommand(), getCommand(), proxyStatus(), proxyconfig.Command(), problems(), traffic.TopCommand(), traffic.GraphCommand(),
+		waitCommand(), registered.Command(), registered.ExportCommand(), logCommand(), machines.TokenCommand(os.LookupEnv), machines.WorkloadCommand(os.LookupEnv), injectCommand(),
+		installation.InstallCommand(), installation.UpgradeCommand(), installation.UninstallCommand(), tag.Command(), installation.ManifestCommand(), checkCommand(), remotes.SecretCommand(), remotes.ClustersCommand(), bugReportCommand(), experimental(), collateral.Command(), versionCommand())
 	c.PersistentPreRun = func(cmd *cobra.Command, _ []string) { console.Tunnel(cmd) }
 	addCompletions(c)
+	return c
+}
+
+// experimental holds the commands that istioctl has there, so that they can be typed as Istio's users are used to.
+func experimental() *cobra.Command {
+	c := &cobra.Command{Use: "experimental", Aliases: []string{"x", "exp"}, Short: "The commands that istioctl has here", Hidden: true}
+	c.AddCommand(machines.WorkloadCommand(os.LookupEnv), describeCommand())
 	return c
 }

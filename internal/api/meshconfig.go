@@ -9,7 +9,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
-	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/settings"
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
@@ -102,7 +102,7 @@ func mergeMesh(r *document.Report, user, shared *document.Value) *meshconfig.Mes
 	if m.DefaultConfig.ClusterName == nil {
 		m.DefaultConfig.ClusterName = &meshconfig.ProxyConfig_ServiceCluster{ServiceCluster: defaultServiceCluster}
 	}
-	findings := rules.Mesh(m)
+	findings := settings.Mesh(m)
 	for i := range findings {
 		findings[i].Line = user.LineOf(findings[i].Field)
 	}
@@ -213,10 +213,10 @@ func overlayNamed(base, user *document.Value) *document.Value {
 }
 
 // Curves returns the named curves for TLS that Envoy supports, each once. Envoy refuses configuration with other curves.
-func Curves(names []string) []string { return onlyKnown(names, rules.IsCurve) }
+func Curves(names []string) []string { return onlyKnown(names, syntax.IsCurve) }
 
 // Ciphers returns the named cipher suites for TLS 1.2 that Envoy supports, each once. Envoy refuses configuration with other suites.
-func Ciphers(names []string) []string { return onlyKnown(names, rules.IsCipher) }
+func Ciphers(names []string) []string { return onlyKnown(names, syntax.IsCipher) }
 
 func onlyKnown(names []string, is func(string) bool) (list []string) {
 	for _, name := range names {

@@ -4,7 +4,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
-	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/settings"
 )
 
 // DecodeNetworks reads a MeshNetworks file. If one of the Problems is an Error, the result is nil. As in a MeshConfig file,
@@ -29,7 +29,7 @@ func decodeNetworks(r *document.Report, data []byte) *meshconfig.MeshNetworks {
 	if r.Failed() {
 		return nil
 	}
-	findings := rules.Networks(n)
+	findings := settings.Networks(n)
 	for i := range findings {
 		findings[i].Line = root.LineOf(findings[i].Field)
 	}

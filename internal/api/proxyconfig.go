@@ -10,7 +10,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
-	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/settings"
 )
 
 // OverlayProxy lays the text of an annotation proxy.istio.io/config over a ProxyConfig: each field that the text contains replaces that
@@ -92,7 +92,7 @@ func layProxy(into, layer *meshconfig.ProxyConfig, v *document.Value) {
 // checkProxy checks a ProxyConfig by the rules of the mesh configuration.
 func checkProxy(r *document.Report, p *meshconfig.ProxyConfig, v *document.Value) {
 	const prefix = "defaultConfig."
-	for _, f := range rules.Mesh(&meshconfig.MeshConfig{DefaultConfig: p}) {
+	for _, f := range settings.Mesh(&meshconfig.MeshConfig{DefaultConfig: p}) {
 		field, ok := strings.CutPrefix(f.Field, prefix)
 		if !ok {
 			continue

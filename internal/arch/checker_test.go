@@ -90,12 +90,8 @@ func (c *checker) finish() []string {
 	if len(c.files) == 0 {
 		return c.found
 	}
-	budget := packageLines
-	if large, ok := largePackages[c.pkg]; ok {
-		budget = large.lines
-	}
-	if c.lines > budget {
-		c.report(c.files[0].Package, "the package has %d lines, the budget is %d: it holds two packages", c.lines, budget)
+	if c.lines > packageLines {
+		c.report(c.files[0].Package, "the package has %d lines, the budget is %d: it holds two packages", c.lines, packageLines)
 	}
 	if c.names > exportedNames && !c.program && !strings.Contains(strings.Join(strings.Fields(c.doc), " "), manyNames) {
 		c.report(c.files[0].Package, "the package exports %d names, the budget is %d: split it, or say why in the package comment, in a sentence that begins with %q", c.names, exportedNames, manyNames)

@@ -98,6 +98,9 @@ func refuse(annotation, format string, args ...any) error {
 
 // checkAnnotations refuses values that the proxy or the capture could not use.
 func checkAnnotations(annotations map[string]string) error {
+	if err := checkSize(annotations); err != nil {
+		return err
+	}
 	checks := annotationChecks()
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
@@ -110,6 +113,25 @@ func checkAnnotations(annotations map[string]string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// annotationBytes is how many bytes the names and values of an object's annotations may have together. API servers refuse more:
+// TotalAnnotationSizeLimitB of k8s.io/apimachinery/pkg/api/validation.
+const annotationBytes = 256 << 10
+
+// checkSize refuses annotations that no API server would store, before anything reads them. The error names the largest one.
+func checkSize(annotations map[string]string) error {
+	largest, all := "", 0
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		all += len(name) + len(annotations[name])
+		if largest == "" || len(annotations[name]) > len(annotations[largest]) {
+			largest = name
+		}
+	}
+	if all <= annotationBytes {
+		return nil
+	}
+	return refuse(largest, "the annotations of the pod have %d bytes together, and Kubernetes allows %d; shorten this one, which has %d", all, annotationBytes, len(annotations[largest]))
 }
 
 // quote quotes a value for a message; a long one is cut.

@@ -33,7 +33,9 @@ func (i *Injector) proxyConfig(j *job, namespace string) (*meshconfig.ProxyConfi
 		var errs []error
 		for _, p := range found {
 			if p.Severity == api.Error {
-				errs = append(errs, refuse(configAnnotation, "%s", inConfig(p)))
+				if errs = append(errs, refuse(configAnnotation, "%s", inConfig(p))); len(errs) == maxMistakes {
+					break
+				}
 			} else {
 				j.warn("annotation %s: %s", configAnnotation, inConfig(p))
 			}
@@ -48,6 +50,9 @@ func (i *Injector) proxyConfig(j *job, namespace string) (*meshconfig.ProxyConfi
 	})
 	return merged, checkEnv(merged.ProxyMetadata)
 }
+
+// maxMistakes is how many mistakes of one annotation an error lists, so that an answer of the webhook stays readable.
+const maxMistakes = 10
 
 // inConfig returns the text of a problem in the annotation with a ProxyConfig, with its place there.
 func inConfig(p api.Problem) string {

@@ -193,10 +193,16 @@ func mismatch(thing string, s metav1.LabelSelector, set map[string]string) strin
 	return ""
 }
 
-// hint says what would make the webhooks select a pod.
+// hint says what would make the webhooks select a pod, or why it would get no proxy even then.
 func (i *Injector) hint(pod *corev1.Pod, namespace *Namespace) string {
-	if pod.Labels[injectName] == "false" {
-		return ": its label " + injectName + " is false"
+	if word, where := asked(pod); word == "false" {
+		return fmt.Sprintf(": its %s %s is false", where, injectName)
+	}
+	switch {
+	case pod.Spec.HostNetwork:
+		return "; a pod in the network of its host, whose traffic must not be captured, gets no proxy anyway"
+	case slices.Contains(systemNamespaces(), namespace.Name):
+		return fmt.Sprintf("; pods of the namespace %s are never injected", namespace.Name)
 	}
 	enabled, rev := namespace.Labels[namespaceLabel], namespace.Labels[revisionName]
 	switch {

@@ -64,6 +64,27 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestHint: the reason of a pod that no webhook selects names no label that would not help.
+func TestHint(t *testing.T) {
+	i, _ := prepared(t, "{}")
+	declined, host, system := pod(nil), pod(nil), pod(nil)
+	declined.Annotations = map[string]string{injectName: "false"}
+	host.Spec.HostNetwork = true
+	for _, c := range []struct {
+		pod               *corev1.Pod
+		namespace, wanted string
+	}{
+		{declined, "shop", "its annotation " + injectName + " is false"},
+		{host, "shop", "in the network of its host"},
+		{system, "kube-system", "the namespace kube-system are never injected"},
+	} {
+		d := i.Decide(c.pod, &Namespace{Name: c.namespace})
+		if d.Inject || !strings.Contains(d.Reason, c.wanted) || strings.Contains(d.Reason, "label the namespace") {
+			t.Errorf("%s: %v %s", c.wanted, d.Inject, d.Reason)
+		}
+	}
+}
+
 // TestWrongSettings: values that cannot be used are named.
 func TestWrongSettings(t *testing.T) {
 	for text, want := range map[string]string{

@@ -3,10 +3,10 @@ package inject
 import (
 	"encoding/json"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -25,9 +25,9 @@ func hostile() map[string]string {
 		"deep":         strings.Repeat("[", 100_000),
 		"deep mapping": strings.Repeat("{a: ", 50_000),
 		"deep JSON":    strings.Repeat(`{"a":`, 50_000),
-		"1 MB":         strings.Repeat("x", 1<<20),
-		"1 MB numbers": strings.Repeat("80,", 1<<18),
-		"1 MB lines":   strings.Repeat("a: b\n", 1<<18),
+		"long":         strings.Repeat("x", 260_000),
+		"numbers":      strings.Repeat("80,", 260_000/3),
+		"lines":        strings.Repeat("a: b\n", 260_000/5),
 		"path":         "../../../../etc/shadow",
 		"file":         "@/etc/passwd",
 		"variables":    "proxyMetadata: {\"LD_PRELOAD=/tmp/x.so\\nPATH\": /tmp}",
@@ -37,7 +37,7 @@ func hostile() map[string]string {
 	}
 }
 
-// TestHostile: whatever is in an annotation, the answer comes soon. Either the pod is refused with a short reason, or the value has no effect outside the
+// TestHostile: whatever is in an annotation, the answer takes little memory, which bounds its time as well. Either the pod is refused with a short reason, or the value has no effect outside the
 // proxy: no other container changes, nothing of the host is mounted, and no template is rendered.
 func TestHostile(t *testing.T) {
 	i, _ := prepared(t, "{}")
@@ -50,10 +50,12 @@ func TestHostile(t *testing.T) {
 	} {
 		for name, value := range hostile() {
 			p := pod(map[string]string{annotation: value})
-			start := time.Now()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			r, err := i.Inject(Request{Pod: p})
-			if took := time.Since(start); took > 5*time.Second {
-				t.Errorf("%s: %s: the answer takes %v", annotation, name, took)
+			runtime.ReadMemStats(&after)
+			if made := after.TotalAlloc - before.TotalAlloc; made > 1000*annotationBytes {
+				t.Errorf("%s: %s: the answer allocates %d bytes", annotation, name, made)
 			}
 			if err != nil {
 				if n := len(err.Error()); n > 2000 {
@@ -80,5 +82,21 @@ func TestHostile(t *testing.T) {
 				t.Errorf("%s: %s: %v, or a template was rendered", annotation, name, err)
 			}
 		}
+	}
+}
+
+// TestTooLarge: annotations that an API server would not store are refused without being read, one or several, ours or not.
+func TestTooLarge(t *testing.T) {
+	i, _ := prepared(t, "{}")
+	at := func(n int) map[string]string {
+		return map[string]string{"example.com/notes": strings.Repeat("x", n/2), "k": strings.Repeat("x", n-n/2-len("example.com/notes")-len("k"))}
+	}
+	if _, err := i.Inject(Request{Pod: pod(at(annotationBytes))}); err != nil {
+		t.Errorf("%d bytes: %v", annotationBytes, err)
+	}
+	_, err := i.Inject(Request{Pod: pod(at(annotationBytes + 1))})
+	want := "annotation example.com/notes: the annotations of the pod have 262145 bytes together, and Kubernetes allows 262144; shorten this one, which has 131072"
+	if err == nil || err.Error() != want {
+		t.Errorf("one byte more: %v, want %s", err, want)
 	}
 }

@@ -226,14 +226,15 @@ func (s *Service) For(host string) *Service {
 	return &own
 }
 
-// Port returns the port with a number.
-func (s *Service) Port(number uint32) (Port, bool) {
-	for _, p := range s.Ports {
-		if p.Number == number {
-			return p, true
+// Port returns the port with a number. A Service may have one port for connections and one UDP port with the same number: then it is the port
+// for connections.
+func (s *Service) Port(number uint32) (p Port, ok bool) {
+	for _, o := range s.Ports {
+		if o.Number == number && (!ok || p.Protocol == UDP) {
+			p, ok = o, true
 		}
 	}
-	return Port{}, false
+	return p, ok
 }
 
 // PortFor returns the port of the service to which a port of another registry with the same host is attached: the one with its number, else the only one

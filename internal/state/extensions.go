@@ -92,7 +92,9 @@ func (v ProxyConfigVersion) AppendTo(b []byte) []byte {
 func (t *Tables) defineExtensions(db *store.DB) {
 	e := &t.Extensions
 	e.Places = store.NewTable[api.Key](db, "extensionPlaces", (*ExtensionPlace).equal)
+	e.Places.SetRole("extension")
 	e.Contents = store.NewTable[api.Key](db, "extensionContents", func(a, b *ExtensionContent) bool { return a.Hash == b.Hash })
+	e.Contents.SetRole("extension")
 	e.PullSecrets = store.NewIndex(e.Contents, "pullSecrets", func(k api.Key, c *ExtensionContent, add func(struct{}, api.Key)) {
 		if name := c.Wasm.GetImagePullSecret(); name != "" {
 			add(struct{}{}, api.Key{Namespace: k.Namespace, Name: name})
@@ -102,6 +104,7 @@ func (t *Tables) defineExtensions(db *store.DB) {
 	e.ForAll = store.NewIndex(e.Selections, "extensionsForAll", selected.ForAll)
 	e.ByLabel = store.NewIndex(e.Selections, "extensionsByLabel", selected.ByFirstLabel)
 	e.ProxyConfigs = store.NewTable[api.Key](db, "proxyConfigs", func(a, b *ProxyConfig) bool { return a.Hash == b.Hash && a.Created == b.Created })
+	e.ProxyConfigs.SetRole("settings of proxies")
 	e.ProxyConfigVersions = store.NewIndex(e.ProxyConfigs, "proxyConfigVersions", func(k api.Key, p *ProxyConfig, add func(struct{}, ProxyConfigVersion)) {
 		add(struct{}{}, ProxyConfigVersion{selected.AgeKey{Created: p.Created, Key: k}, p.Hash})
 	})

@@ -58,6 +58,7 @@ func ConditionOf(p *networking.EnvoyFilter_EnvoyConfigObjectPatch) (c proxy.Cond
 func (t *Tables) defineFilters(db *store.DB) {
 	f := &t.Filters
 	f.Rows = store.NewTable[api.Key](db, "envoyFilters", func(a, b *EnvoyFilter) bool { return a.Hash == b.Hash })
+	f.Rows.SetRole("patches")
 	f.Orders = store.NewTable[api.Key](db, "filterOrders", same[FilterOrder])
 	f.Selections = store.NewTable[api.Key](db, "filterSelections", same[selected.Workloads])
 	f.ForAll = store.NewIndex(f.Selections, "filtersForAll", selected.ForAll)

@@ -120,6 +120,7 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
 	t.defineSelections()
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
+	k.Slices.SetRole("endpoints")
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
 		add(ServiceOf(key, s), key)
 	})

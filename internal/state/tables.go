@@ -284,12 +284,14 @@ func (t *Tables) Domain() string { return t.options.Domain }
 
 func (t *Tables) defineServices(db *store.DB) {
 	t.Services = store.NewTable[api.Key, *mesh.Service](db, "services", (*mesh.Service).Equal)
+	t.Services.SetRole("service")
 	t.InSession = store.NewIndex(t.Services, "servicesInSession", func(k api.Key, s *mesh.Service, add func(struct{}, api.Key)) {
 		if s.Session != (mesh.Session{}) {
 			add(struct{}{}, k)
 		}
 	})
 	t.Endpoints = store.NewTable[api.Key, *Endpoints](db, "endpoints", (*Endpoints).equal)
+	t.Endpoints.SetRole("endpoints")
 	t.Identities = store.NewTable[api.Key, *Identities](db, "identities", (*Identities).equal)
 	t.ServicesAt = store.NewIndex(t.Endpoints, "servicesAt", func(k api.Key, e *Endpoints, add func(AddressIn, api.Key)) {
 		for _, ep := range e.Inline {
@@ -308,6 +310,7 @@ func (t *Tables) defineServices(db *store.DB) {
 		}
 	})
 	t.Workloads = store.NewTable[api.Key, mesh.Endpoint](db, "workloads", mesh.Endpoint.Equal)
+	t.Workloads.SetRole("endpoint")
 	t.WorkloadsAt = store.NewIndex(t.Workloads, "workloadsAt", func(k api.Key, e mesh.Endpoint, add func(AddressIn, api.Key)) {
 		add(AddressIn{k.Namespace, e.Address}, k)
 	})
@@ -321,7 +324,9 @@ func (t *Tables) defineServices(db *store.DB) {
 
 func (t *Tables) defineRules(db *store.DB) {
 	t.VirtualServices = store.NewTable[api.Key, *VirtualService](db, "virtualServices", func(a, b *VirtualService) bool { return a.Hash == b.Hash })
+	t.VirtualServices.SetRole("routes")
 	t.DestinationRules = store.NewTable[api.Key, *DestinationRule](db, "destinationRules", (*DestinationRule).equal)
+	t.DestinationRules.SetRole("policy")
 	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, selected.AgeKey)) {
 		if len(d.Selector) > 0 {
 			add(k.Namespace, selected.AgeKey{Created: d.Created, Key: k})
@@ -343,6 +348,7 @@ func (t *Tables) defineRules(db *store.DB) {
 		}
 	})
 	t.Sidecars = store.NewTable[api.Key, *Sidecar](db, "sidecars", func(a, b *Sidecar) bool { return a.Hash == b.Hash && a.Created == b.Created })
+	t.Sidecars.SetRole("scope")
 	t.SidecarsFor = store.NewIndex(t.Sidecars, "sidecarsFor", func(k api.Key, s *Sidecar, add func(string, selected.AgeKey)) {
 		if len(s.Selector) == 0 {
 			add(k.Namespace, selected.AgeKey{Created: s.Created, Key: k})

@@ -72,6 +72,7 @@ func (t *Tables) defineTelemetry(db *store.DB) {
 		s.builtIn[p.GetName()] = p
 	}
 	s.Objects = store.NewTable[api.Key](db, "telemetries", func(a, b *TelemetryObject) bool { return a.Hash == b.Hash && a.Created == b.Created })
+	s.Objects.SetRole("telemetry")
 	s.Wide = store.NewIndex(s.Objects, "telemetriesForAll", func(k api.Key, o *TelemetryObject, add func(string, selected.AgeKey)) {
 		if !o.Selection.Targeted && o.Selection.Labels.Empty() {
 			add(k.Namespace, selected.AgeKey{Created: o.Created, Key: k})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/capture/casefile"
 	"github.com/pilotmesh/pilot/test/repo"
+	"github.com/pilotmesh/pilot/test/testbed"
 )
 
 // inside is the first argument of the test program when it has to become a command in a workload.
@@ -100,11 +101,9 @@ func build(t *testing.T) string {
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the proxy's user runs the agent, too
 		t.Fatal(err)
 	}
-	agent := filepath.Join(dir, "pilot-agent")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", agent, "./cmd/pilot-agent")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building the agent: %v\n%s", err, out)
+	agent, err := testbed.Build(t.Context(), root, "pilot-agent", dir)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return agent
 }

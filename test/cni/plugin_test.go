@@ -21,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/cni/wire"
 	"github.com/pilotmesh/pilot/test/netns"
 	"github.com/pilotmesh/pilot/test/repo"
+	"github.com/pilotmesh/pilot/test/testbed"
 )
 
 // pods are the pods that the agent knows.
@@ -82,11 +83,8 @@ func (h *host) build() {
 	h.Helper()
 	root, err := repo.Root()
 	h.must(err)
-	build := exec.CommandContext(h.Context(), "go", "build", "-o", h.program, "./cmd/pilot-cni")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		h.Fatalf("building the plugin: %v\n%s", err, out)
-	}
+	_, err = testbed.Build(h.Context(), root, "pilot-cni", filepath.Dir(h.program))
+	h.must(err)
 }
 
 func (h *host) must(err error) {

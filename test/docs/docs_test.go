@@ -26,6 +26,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/envoy"
 	"github.com/pilotmesh/pilot/test/repo"
+	"github.com/pilotmesh/pilot/test/testbed"
 )
 
 var (
@@ -58,14 +59,14 @@ func build(t *testing.T) programs {
 		return p
 	}
 	p.bin = t.TempDir()
-	for _, name := range []string{"./cmd/pilot-discovery", "./cmd/pilot-agent", "./cmd/pilotctl", "./samples/bookstore/app"} {
-		target := strings.Replace(filepath.Base(name), "app", "bookstore", 1)
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(p.bin, target), name)
-		cmd.Dir = root
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, out)
-		}
+	for _, name := range []string{"pilot-discovery", "pilot-agent", "pilotctl"} {
+		_, err := testbed.Build(t.Context(), root, name, p.bin)
+		must(t, err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(p.bin, "bookstore"), "./samples/bookstore/app")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the bookstore: %v\n%s", err, out)
 	}
 	return p
 }

@@ -154,6 +154,9 @@ func withoutArch(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !strings.HasSuffix(p, "/internal/arch") })
 }
 
+// longest ends the package whose tests take longest, minutes with the race detector. It is listed first, so that all others run beside it.
+const longest = "/internal/xds/class"
+
 // list names the module's packages that have tests.
 func list(ctx context.Context, dir string, keep func(string) bool) ([]string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
@@ -166,7 +169,11 @@ func list(ctx context.Context, dir string, keep func(string) bool) ([]string, er
 	}
 	var kept []string
 	for p := range strings.FieldsSeq(string(out)) {
-		if keep(p) {
+		switch {
+		case !keep(p):
+		case strings.HasSuffix(p, longest):
+			kept = slices.Insert(kept, 0, p)
+		default:
 			kept = append(kept, p)
 		}
 	}

@@ -20,6 +20,9 @@ func TestLonger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !strings.HasSuffix(found[0], longest) {
+		t.Errorf("%s is the first, want %s: the others run beside it", found[0], longest)
+	}
 	for name, want := range map[string]bool{"internal/xds/class": true, "internal/xds/authz": true, "internal/engine/omap": true, "internal/admin": false, "internal/arch": false} {
 		if slices.Contains(found, module+name) != want {
 			t.Errorf("%s is among %v: %t, want %t", name, found, !want, want)

@@ -14,17 +14,6 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
-// Build compiles a program of the repository at root into dir, with flags for go build, and returns its path.
-func Build(ctx context.Context, root, program, dir string, flags ...string) (string, error) {
-	path := filepath.Join(dir, program)
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-o", path}, flags, []string{"./cmd/" + program})...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", program, err, out)
-	}
-	return path, nil
-}
-
 // FindOrBuild returns the path of a program of the repository at root: the one that is built already and that a variable of the environment names, such as
 // PILOT_AGENT, or else a new one; see Build.
 func FindOrBuild(ctx context.Context, root, program, dir string, flags ...string) (string, error) {

@@ -38,6 +38,11 @@ func ReadGroup(file string, text []byte, namespace, name string) (*api.Object, e
 	return nil, fmt.Errorf("%s has %d WorkloadGroups%s; choose one with --name and --namespace", file, len(found), called(namespace, name))
 }
 
+// SetGroup takes the name, the namespace and the content of a WorkloadGroup, which ReadGroup has returned.
+func (f *Facts) SetGroup(group *api.Object) {
+	f.Group, f.Namespace, f.Spec = group.Name, group.Namespace, group.Spec.(*networking.WorkloadGroup) //nolint:forcetypeassert // ReadGroup returns nothing else
+}
+
 // mistakes are the reasons for which an API server would refuse a document.
 func mistakes(file string, d api.Document) (errs []error) {
 	problems := d.Problems

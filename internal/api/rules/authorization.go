@@ -28,12 +28,12 @@ func (c *checker) dryRun(spec proto.Message, value *string) {
 	policy, ok := spec.(*security.AuthorizationPolicy)
 	switch {
 	case !ok:
-		c.fail(at, "dry runs exist for AuthorizationPolicies only; remove the annotation")
+		c.Fail(at, "dry runs exist for AuthorizationPolicies only; remove the annotation")
 	case policy.Action != security.AuthorizationPolicy_ALLOW && policy.Action != security.AuthorizationPolicy_DENY:
-		c.fail(at, "only ALLOW and DENY can be tried out, not %s", policy.Action)
+		c.Fail(at, "only ALLOW and DENY can be tried out, not %s", policy.Action)
 	default:
 		if _, err := strconv.ParseBool(*value); err != nil {
-			c.fail(at, "must be true or false, not %s", document.Quote(*value))
+			c.Fail(at, "must be true or false, not %s", document.Quote(*value))
 		}
 	}
 }
@@ -45,23 +45,23 @@ func (c *checker) authorizationPolicy(p *document.Path, s *security.Authorizatio
 	custom := s.Action == security.AuthorizationPolicy_CUSTOM
 	switch {
 	case custom && s.GetProvider().GetName() == "":
-		c.fail(p.Field("provider"), "CUSTOM needs the name of an extension provider of the mesh configuration")
+		c.Fail(p.Field("provider"), "CUSTOM needs the name of an extension provider of the mesh configuration")
 	case !custom && s.GetProvider() != nil:
-		c.fail(p.Field("provider"), "is for the action CUSTOM only")
+		c.Fail(p.Field("provider"), "is for the action CUSTOM only")
 	}
 	rules := p.Field("rules")
 	if len(s.Rules) == 0 && (custom || s.Action == security.AuthorizationPolicy_DENY) {
-		c.fail(rules, "%s without rules never matches; write an empty rule, {}, to match everything", s.Action)
+		c.Fail(rules, "%s without rules never matches; write an empty rule, {}, to match everything", s.Action)
 	}
 	c.atMost(rules, len(s.Rules), maxRules)
 	for i, rule := range s.Rules {
 		if rule == nil {
-			c.fail(rules.At(i), "a rule must not be null; write {} to match everything")
+			c.Fail(rules.At(i), "a rule must not be null; write {} to match everything")
 			continue
 		}
 		c.authorizationRule(rules.At(i), rule, custom)
 		if s.Action == security.AuthorizationPolicy_DENY && deniesTCP(rule) {
-			c.warn(rules.At(i), "names nothing that a connection has, so it denies every connection that is not HTTP, too; add ports, or write a rule for them")
+			c.Warn(rules.At(i), "names nothing that a connection has, so it denies every connection that is not HTTP, too; add ports, or write a rule for them")
 		}
 	}
 }
@@ -90,7 +90,7 @@ func deniesTCP(rule *security.Rule) bool {
 // atMost checks the number of entries of a list.
 func (c *checker) atMost(p *document.Path, n, limit int) {
 	if n > limit {
-		c.fail(p, "has %d entries, the limit is %d; split the object", n, limit)
+		c.Fail(p, "has %d entries, the limit is %d; split the object", n, limit)
 	}
 }
 
@@ -104,9 +104,9 @@ func (c *checker) attachment(p *document.Path, selector *typev1beta1.WorkloadSel
 	}
 	switch {
 	case ways > 1 && selector != nil:
-		c.fail(p.Field("selector"), "excludes targetRef and targetRefs; keep one of them")
+		c.Fail(p.Field("selector"), "excludes targetRef and targetRefs; keep one of them")
 	case ways > 1:
-		c.fail(p.Field("targetRefs"), "excludes targetRef; keep one of them")
+		c.Fail(p.Field("targetRefs"), "excludes targetRef; keep one of them")
 	}
 	if one != nil {
 		c.target(p.Field("targetRef"), one)
@@ -119,18 +119,18 @@ func (c *checker) attachment(p *document.Path, selector *typev1beta1.WorkloadSel
 
 func (c *checker) target(p *document.Path, t *typev1beta1.PolicyTargetReference) {
 	if t.GetKind() == "" {
-		c.fail(p.Field("kind"), "a target needs a kind")
+		c.Fail(p.Field("kind"), "a target needs a kind")
 		return
 	}
 	if t.Name == "" {
-		c.fail(p.Field("name"), "a target needs a name")
+		c.Fail(p.Field("name"), "a target needs a name")
 	}
 	if t.Namespace != "" {
-		c.fail(p.Field("namespace"), "a target must be in the namespace of the policy; remove the field")
+		c.Fail(p.Field("namespace"), "a target must be in the namespace of the policy; remove the field")
 	}
 	kinds := []string{"/Service", "core/Service", "networking.istio.io/ServiceEntry", "gateway.networking.k8s.io/Gateway", "gateway.networking.k8s.io/GatewayClass"}
 	if !slices.Contains(kinds, t.Group+"/"+t.Kind) {
-		c.fail(p.Field("kind"), "%s of group %s is no target; targets are a Service, a ServiceEntry of networking.istio.io, and a Gateway or GatewayClass of gateway.networking.k8s.io",
+		c.Fail(p.Field("kind"), "%s of group %s is no target; targets are a Service, a ServiceEntry of networking.istio.io, and a Gateway or GatewayClass of gateway.networking.k8s.io",
 			document.Quote(t.Kind), document.Quote(t.Group))
 	}
 }
@@ -147,7 +147,7 @@ func (c *checker) authorizationRule(p *document.Path, rule *security.Rule, custo
 	for i, from := range rule.From {
 		at := p.Field("from").At(i).Field("source")
 		if from.GetSource() == nil {
-			c.fail(at, "an entry needs a source")
+			c.Fail(at, "an entry needs a source")
 			continue
 		}
 		c.source(at, from.Source, custom)
@@ -156,7 +156,7 @@ func (c *checker) authorizationRule(p *document.Path, rule *security.Rule, custo
 	for i, to := range rule.To {
 		at := p.Field("to").At(i).Field("operation")
 		if to.GetOperation() == nil {
-			c.fail(at, "an entry needs an operation")
+			c.Fail(at, "an entry needs an operation")
 			continue
 		}
 		o := to.Operation
@@ -180,14 +180,14 @@ func (c *checker) texts(p *document.Path, what string, fields []listField) {
 		for i, text := range f.texts {
 			at := p.Field(f.name).At(i)
 			if text == "" {
-				c.fail(at, "a value must not be empty; write * for any value")
+				c.Fail(at, "a value must not be empty; write * for any value")
 			} else if f.check != nil {
-				c.rule(at, f.check(text))
+				c.Rule(at, f.check(text))
 			}
 		}
 	}
 	if count == 0 {
-		c.fail(p, "%s must name something; remove it if it is to be anything", what)
+		c.Fail(p, "%s must name something; remove it if it is to be anything", what)
 	}
 }
 
@@ -206,12 +206,12 @@ func (c *checker) source(p *document.Path, s *security.Source, custom bool) {
 	c.patterns(p.Field("notNamespaces"), s.NotNamespaces)
 	for _, f := range fields {
 		if custom && len(f.texts) > 0 && f.name != "ipBlocks" && f.name != "notIpBlocks" && f.name != "remoteIpBlocks" && f.name != "notRemoteIpBlocks" {
-			c.fail(p.Field(f.name), "is not known when the action CUSTOM decides whom to ask: that comes before identities are checked; leave the decision to the provider")
+			c.Fail(p.Field(f.name), "is not known when the action CUSTOM decides whom to ask: that comes before identities are checked; leave the decision to the provider")
 		}
 	}
 	accounts := cmp.Or(len(s.ServiceAccounts), len(s.NotServiceAccounts)) > 0
 	if accounts && len(s.Principals)+len(s.NotPrincipals)+len(s.Namespaces)+len(s.NotNamespaces) > 0 {
-		c.fail(p.Field("serviceAccounts"), "exclude principals and namespaces; write two sources, or namespace/account")
+		c.Fail(p.Field("serviceAccounts"), "exclude principals and namespaces; write two sources, or namespace/account")
 	}
 	c.atMost(p.Field("serviceAccounts"), len(s.ServiceAccounts), 16)
 	c.atMost(p.Field("notServiceAccounts"), len(s.NotServiceAccounts), 16)
@@ -220,16 +220,16 @@ func (c *checker) source(p *document.Path, s *security.Source, custom bool) {
 func (c *checker) condition(p *document.Path, when *security.Condition, custom bool) {
 	key := p.Field("key")
 	if when.GetKey() == "" {
-		c.fail(key, "a condition needs a key")
+		c.Fail(key, "a condition needs a key")
 		return
 	}
 	check, known := syntax.Attribute(when.Key)
 	if !known {
-		c.fail(key, "%s is no attribute; attributes are %s", document.Quote(when.Key), strings.Join(syntax.Attributes(), ", "))
+		c.Fail(key, "%s is no attribute; attributes are %s", document.Quote(when.Key), strings.Join(syntax.Attributes(), ", "))
 		return
 	}
 	if custom && (strings.HasPrefix(when.Key, "request.auth.") || slices.Contains([]string{"source.principal", "source.namespace", "source.serviceAccount", "source.trustDomain"}, when.Key)) {
-		c.fail(key, "is not known when the action CUSTOM decides whom to ask: that comes before identities are checked; leave the decision to the provider")
+		c.Fail(key, "is not known when the action CUSTOM decides whom to ask: that comes before identities are checked; leave the decision to the provider")
 	}
 	c.texts(p, "a condition", []listField{{"values", when.Values, check}, {"notValues", when.NotValues, check}})
 }

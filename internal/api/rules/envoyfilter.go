@@ -28,7 +28,7 @@ func EnvoyFilter(s *networking.EnvoyFilter, about About) []document.Finding {
 
 func (c *checker) patch(p *document.Path, e *networking.EnvoyFilter_EnvoyConfigObjectPatch) {
 	if e.GetApplyTo() == networking.EnvoyFilter_INVALID {
-		c.fail(p.Field("applyTo"), "a patch needs what it applies to, such as HTTP_FILTER or CLUSTER")
+		c.Fail(p.Field("applyTo"), "a patch needs what it applies to, such as HTTP_FILTER or CLUSTER")
 	}
 	c.patchMatch(p.Field("match"), e)
 	change := p.Field("patch")
@@ -37,18 +37,18 @@ func (c *checker) patch(p *document.Path, e *networking.EnvoyFilter_EnvoyConfigO
 	}
 	switch op := e.Patch.Operation; {
 	case op == networking.EnvoyFilter_Patch_INVALID:
-		c.fail(change.Field("operation"), "a patch needs an operation, such as MERGE or INSERT_BEFORE")
+		c.Fail(change.Field("operation"), "a patch needs an operation, such as MERGE or INSERT_BEFORE")
 	case op != networking.EnvoyFilter_Patch_REMOVE && e.Patch.Value == nil:
-		c.fail(change.Field("value"), "the operation %s needs a value", op)
+		c.Fail(change.Field("value"), "the operation %s needs a value", op)
 	}
 	if e.Patch.Value == nil || e.ApplyTo == networking.EnvoyFilter_INVALID {
 		return
 	}
 	refused, remark := envoy.Check(e.ApplyTo.String(), e.Patch.Value)
 	if refused != "" {
-		c.fail(change.Field("value"), "%s", refused)
+		c.Fail(change.Field("value"), "%s", refused)
 	} else if remark != "" {
-		c.warn(change.Field("value"), "%s", remark)
+		c.Warn(change.Field("value"), "%s", remark)
 	}
 	for _, code := range envoy.LuaIn(e.Patch.Value) {
 		c.lua(change.Field("value"), code)
@@ -60,12 +60,12 @@ func (c *checker) patchMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyCo
 	m := e.GetMatch()
 	waypoint := m.GetContext() == networking.EnvoyFilter_WAYPOINT
 	if (m.GetWaypoint() != nil) != waypoint {
-		c.fail(p.Field("waypoint"), "belongs to the context WAYPOINT, and that context needs it; change one of them")
+		c.Fail(p.Field("waypoint"), "belongs to the context WAYPOINT, and that context needs it; change one of them")
 	}
 	if version := m.GetProxy().GetProxyVersion(); len(version) > maxProxyVersion {
-		c.warn(p.Field("proxy").Field("proxyVersion"), "has %d characters, the limit is %d: ignored", len(version), maxProxyVersion)
+		c.Warn(p.Field("proxy").Field("proxyVersion"), "has %d characters, the limit is %d: ignored", len(version), maxProxyVersion)
 	} else if _, err := regexp.Compile(version); err != nil {
-		c.fail(p.Field("proxy").Field("proxyVersion"), "is %s", syntax.Refused(err))
+		c.Fail(p.Field("proxy").Field("proxyVersion"), "is %s", syntax.Refused(err))
 	}
 	c.selectedPorts(p, m)
 	object := ""
@@ -85,7 +85,7 @@ func (c *checker) patchMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyCo
 		networking.EnvoyFilter_HTTP_ROUTE: "routeConfiguration", networking.EnvoyFilter_CLUSTER: "cluster",
 	}[e.GetApplyTo()]
 	if object != "" && needs != "" && object != needs {
-		c.fail(p.Field(object), "applyTo %s selects by %s; use that, or change applyTo", e.ApplyTo, needs)
+		c.Fail(p.Field(object), "applyTo %s selects by %s; use that, or change applyTo", e.ApplyTo, needs)
 	}
 }
 
@@ -101,7 +101,7 @@ func (c *checker) selectedPorts(p *document.Path, m *networking.EnvoyFilter_Envo
 		{p.Field("cluster").Field("portNumber"), m.GetCluster().GetPortNumber()},
 	} {
 		if f.number > math.MaxUint16 {
-			c.warn(f.at, "selects nothing: a port is a number from 1 to 65535, not %d", f.number)
+			c.Warn(f.at, "selects nothing: a port is a number from 1 to 65535, not %d", f.number)
 		}
 	}
 }
@@ -119,10 +119,10 @@ func (c *checker) filterMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyC
 		return
 	}
 	if f.Name == "" {
-		c.fail(p.Field("name"), "a filter is selected by its name")
+		c.Fail(p.Field("name"), "a filter is selected by its name")
 	}
 	if e.ApplyTo == networking.EnvoyFilter_LISTENER || e.ApplyTo == networking.EnvoyFilter_FILTER_CHAIN {
-		c.warn(p, "has no effect with applyTo %s", e.ApplyTo)
+		c.Warn(p, "has no effect with applyTo %s", e.ApplyTo)
 	}
 	c.outdatedFilter(p.Field("name"), f.Name)
 	if f.SubFilter == nil {
@@ -130,13 +130,13 @@ func (c *checker) filterMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyC
 	}
 	at := p.Field("subFilter")
 	if e.ApplyTo != networking.EnvoyFilter_HTTP_FILTER {
-		c.fail(at, "needs applyTo HTTP_FILTER, not %s", e.ApplyTo)
+		c.Fail(at, "needs applyTo HTTP_FILTER, not %s", e.ApplyTo)
 	}
 	if f.Name != "" && f.Name != connectionManager && f.Name != "envoy.http_connection_manager" {
-		c.fail(at, "only the filter %s has filters within", connectionManager)
+		c.Fail(at, "only the filter %s has filters within", connectionManager)
 	}
 	if f.SubFilter.Name == "" {
-		c.fail(at.Field("name"), "a filter is selected by its name")
+		c.Fail(at.Field("name"), "a filter is selected by its name")
 	}
 	c.outdatedFilter(at.Field("name"), f.SubFilter.Name)
 }
@@ -148,6 +148,6 @@ envoy.grpc_web envoy.gzip envoy.health_check envoy.http_dynamo_filter envoy.ip_t
 envoy.client_ssl_auth envoy.echo envoy.http_connection_manager envoy.mongo_proxy envoy.ratelimit envoy.redis_proxy envoy.tcp_proxy
 envoy.listener.http_inspector envoy.listener.original_dst envoy.listener.original_src envoy.listener.proxy_protocol envoy.listener.tls_inspector`)
 	if slices.Contains(old, name) {
-		c.warn(p, "%s is the name that the filter had before version 3 of Envoy's API; write envoy.filters.…", name)
+		c.Warn(p, "%s is the name that the filter had before version 3 of Envoy's API; write envoy.filters.…", name)
 	}
 }

@@ -40,7 +40,7 @@ func TrafficExtension(s *extensions.TrafficExtension, about About) []document.Fi
 		c.attachment(at, s.Selector, nil, s.TargetRefs)
 		switch {
 		case s.FilterConfig == nil:
-			c.fail(at, "an extension needs wasm or lua")
+			c.Fail(at, "an extension needs wasm or lua")
 		case s.GetWasm() != nil:
 			c.wasm(at.Field("wasm"), s.GetWasm())
 		default:
@@ -55,26 +55,26 @@ func TrafficExtension(s *extensions.TrafficExtension, about About) []document.Fi
 // lua warns of code that cannot be read. It is no error, because Envoy's interpreter takes some forms that the language does not have.
 func (c *checker) lua(p *document.Path, code string) {
 	if reason := syntax.Lua(code); reason != "" {
-		c.warn(p, "%s; Envoy refuses such code together with its listener or route: correct it", reason)
+		c.Warn(p, "%s; Envoy refuses such code together with its listener or route: correct it", reason)
 	}
 }
 
 func (c *checker) wasm(p *document.Path, w wasm) {
 	if w.GetUrl() != "" {
-		c.rule(p.Field("url"), syntax.ModuleURL(w.GetUrl()))
+		c.Rule(p.Field("url"), syntax.ModuleURL(w.GetUrl()))
 	}
 	if sum := w.GetSha256(); sum != "" && (len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "") {
-		c.fail(p.Field("sha256"), "must be 64 digits from 0 to 9 and from a to f; sha256sum prints it")
+		c.Fail(p.Field("sha256"), "must be 64 digits from 0 to 9 and from a to f; sha256sum prints it")
 	}
 	seen := map[string]bool{}
 	for i, e := range w.GetVmConfig().GetEnv() {
 		at := p.Field("vmConfig").Field("env").At(i)
 		if seen[e.GetName()] && e.GetName() != "" {
-			c.fail(at.Field("name"), "%s is set twice; remove one of them", document.Quote(e.GetName()))
+			c.Fail(at.Field("name"), "%s is set twice; remove one of them", document.Quote(e.GetName()))
 		}
 		seen[e.GetName()] = true
 		if e.GetValueFrom() == extensions.EnvValueSource_HOST && e.GetValue() != "" {
-			c.fail(at.Field("value"), "excludes valueFrom: HOST, which takes the value from the proxy's own environment; keep one of them")
+			c.Fail(at.Field("value"), "excludes valueFrom: HOST, which takes the value from the proxy's own environment; keep one of them")
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (c *checker) matchedPorts(p *document.Path, ports []*typev1beta1.PortSelect
 	seen := map[uint32]bool{}
 	for i, port := range ports {
 		if n := port.GetNumber(); n != 0 && seen[n] {
-			c.fail(p.Field("ports").At(i).Field("number"), "%d is named twice; remove one of them", n)
+			c.Fail(p.Field("ports").At(i).Field("number"), "%d is named twice; remove one of them", n)
 		}
 		seen[port.GetNumber()] = true
 	}

@@ -14,18 +14,18 @@ import (
 func Gateway(s *networking.Gateway, about About) []document.Finding {
 	return checkSpec(s, about, func(c *checker, at *document.Path) {
 		if about.Name != "" {
-			c.rule((*document.Path)(nil).Field("metadata").Field("name"), syntax.Name(about.Name))
+			c.Rule((*document.Path)(nil).Field("metadata").Field("name"), syntax.Name(about.Name))
 		}
 		servers := at.Field("servers")
 		if len(s.Servers) == 0 {
-			c.fail(servers, "a gateway needs a server at least")
+			c.Fail(servers, "a gateway needs a server at least")
 		}
 		names := map[string]int{}
 		for i, server := range s.Servers {
 			c.server(servers.At(i), server)
 			name := server.GetPort().GetName()
 			if first, dup := names[name]; dup && name != "" {
-				c.fail(servers.At(i).Field("port").Field("name"), "servers[%d] has a port of the same name; rename one of them", first)
+				c.Fail(servers.At(i).Field("port").Field("name"), "servers[%d] has a port of the same name; rename one of them", first)
 			} else {
 				names[name] = i
 			}
@@ -35,20 +35,20 @@ func Gateway(s *networking.Gateway, about About) []document.Finding {
 
 func (c *checker) server(p *document.Path, s *networking.Server) {
 	if s.GetPort() == nil {
-		c.fail(p.Field("port"), "a server needs a port")
+		c.Fail(p.Field("port"), "a server needs a port")
 	} else {
 		c.serverPort(p.Field("port"), s)
 	}
 	if s.Bind != "" && !syntax.IsIP(s.Bind) {
 		if syntax.IsUnix(s.Bind) {
-			c.rule(p.Field("bind"), syntax.Unix(s.Bind))
+			c.Rule(p.Field("bind"), syntax.Unix(s.Bind))
 		} else {
-			c.fail(p.Field("bind"), "%s is neither an IP address nor a unix:// socket", document.Quote(s.Bind))
+			c.Fail(p.Field("bind"), "%s is neither an IP address nor a unix:// socket", document.Quote(s.Bind))
 		}
 	}
-	c.rule(p.Field("bind"), syntax.Listenable(s.Bind))
+	c.Rule(p.Field("bind"), syntax.Listenable(s.Bind))
 	if len(s.Hosts) == 0 {
-		c.fail(p.Field("hosts"), "a server needs hosts; write * for all")
+		c.Fail(p.Field("hosts"), "a server needs hosts; write * for all")
 	}
 	for i, h := range s.Hosts {
 		c.serverHost(p.Field("hosts").At(i), h)
@@ -62,20 +62,20 @@ func (c *checker) serverPort(p *document.Path, s *networking.Server) {
 	switch {
 	case syntax.IsUnix(s.Bind):
 		if port.Number != 0 {
-			c.fail(number, "a socket has no port number; write 0")
+			c.Fail(number, "a socket has no port number; write 0")
 		}
 	default:
-		c.port(number, port.Number)
+		c.Port(number, port.Number)
 	}
 	if port.Protocol == "" {
-		c.fail(p.Field("protocol"), "a server needs a protocol, such as HTTP or HTTPS")
+		c.Fail(p.Field("protocol"), "a server needs a protocol, such as HTTP or HTTPS")
 	}
 	c.protocol(p.Field("protocol"), port.Protocol)
 	if port.Name == "" {
-		c.fail(p.Field("name"), "a port needs a name")
+		c.Fail(p.Field("name"), "a port needs a name")
 	}
 	if port.TargetPort != 0 { //nolint:staticcheck // it is the field that must not be used
-		c.fail(p.Field("targetPort"), "has no place in a Gateway; the Service of the gateway names the target port")
+		c.Fail(p.Field("targetPort"), "has no place in a Gateway; the Service of the gateway names the target port")
 	}
 }
 
@@ -84,15 +84,15 @@ func (c *checker) serverHost(p *document.Path, s string) {
 	host := s
 	if namespace, rest, ok := strings.Cut(s, "/"); ok {
 		host = rest
-		if namespace != "*" && namespace != "." && !c.rule(p, syntax.Name(namespace)) {
+		if namespace != "*" && namespace != "." && !c.Rule(p, syntax.Name(namespace)) {
 			return
 		}
 	}
 	if a, err := netip.ParseAddr(host); err == nil && a.Is4() || host == "*" {
 		return
 	}
-	if c.rule(p, syntax.WholeWildcard(host)) && !strings.Contains(host, ".") {
-		c.fail(p, "%s has no dot; write the full name of the host, or *", document.Quote(host))
+	if c.Rule(p, syntax.WholeWildcard(host)) && !strings.Contains(host, ".") {
+		c.Fail(p, "%s has no dot; write the full name of the host, or *", document.Quote(host))
 	}
 }
 
@@ -103,15 +103,15 @@ func (c *checker) gatewayTLS(p *document.Path, s *networking.Server) {
 	passes := t.GetMode() == networking.ServerTLSSettings_PASSTHROUGH || t.GetMode() == networking.ServerTLSSettings_AUTO_PASSTHROUGH
 	switch {
 	case t == nil && secure:
-		c.fail(p, "a server that speaks %s needs tls", protocol)
+		c.Fail(p, "a server that speaks %s needs tls", protocol)
 	case t == nil || protocol == "":
 	case isHTTP(protocol) && (!passes || t.CaCertificates != "" || t.PrivateKey != "" || t.ServerCertificate != ""):
-		c.fail(p, "a server that speaks %s has no TLS; use HTTPS, or remove all but httpsRedirect", protocol)
+		c.Fail(p, "a server that speaks %s has no TLS; use HTTPS, or remove all but httpsRedirect", protocol)
 	case !isHTTP(protocol) && !secure:
-		c.fail(p, "a server that speaks %s has no TLS; use TLS, or remove it", protocol)
+		c.Fail(p, "a server that speaks %s has no TLS; use TLS, or remove it", protocol)
 	}
 	if t.GetHttpsRedirect() && protocol != "" && !isHTTP(protocol) {
-		c.warn(p.Field("httpsRedirect"), "has no effect on a server that does not speak plain HTTP; set it on the server of port 80")
+		c.Warn(p.Field("httpsRedirect"), "has no effect on a server that does not speak plain HTTP; set it on the server of port 80")
 	}
 	c.serverTLS(p, t)
 }

@@ -1,9 +1,8 @@
 package rules
 
 import (
-	"net/http"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -22,7 +21,7 @@ const (
 
 func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate bool) {
 	if r == nil {
-		c.fail(p, "a route must not be null")
+		c.Fail(p, "a route must not be null")
 		return
 	}
 	c.action(p, r, delegate)
@@ -30,13 +29,13 @@ func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate 
 	for i, m := range r.Match {
 		c.httpMatch(p.Field("match").At(i), m)
 		if r.GetRedirect().GetPrefixRewrite() != "" && m.GetUri() != nil && !isPrefix(m.Uri) {
-			c.fail(p.Field("redirect").Field("prefixRewrite"), "replaces the prefix of a path, and match[%d] names no prefix; match uri.prefix, or use uri", i)
+			c.Fail(p.Field("redirect").Field("prefixRewrite"), "replaces the prefix of a path, and match[%d] names no prefix; match uri.prefix, or use uri", i)
 		}
 	}
 	for i, d := range r.Route {
 		at := p.Field("route").At(i)
 		if d == nil {
-			c.fail(at, "a destination must not be null")
+			c.Fail(at, "a destination must not be null")
 			continue
 		}
 		c.destination(at.Field("destination"), d.Destination)
@@ -48,7 +47,7 @@ func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate 
 	c.directResponse(p.Field("directResponse"), r.DirectResponse)
 	c.rewrite(p.Field("rewrite"), r)
 	c.oneAuthority(p, r)
-	c.retries(p.Field("retries"), r.Retries)
+	c.Retries(p.Field("retries"), r.Retries)
 	c.fault(p.Field("fault"), r.Fault)
 	c.mirror(p, r)
 	c.cors(p.Field("corsPolicy"), r.CorsPolicy)
@@ -70,33 +69,33 @@ func (c *checker) action(p *document.Path, r *networking.HTTPRoute, delegate boo
 			continue
 		}
 		if first != "" {
-			c.fail(p.Field(a.name), "a route has one action: %s excludes %s", a.name, first)
+			c.Fail(p.Field(a.name), "a route has one action: %s excludes %s", a.name, first)
 			continue
 		}
 		first = a.name
 	}
 	if first == "" {
-		c.fail(p, "a route needs an action: route, redirect, directResponse or delegate")
+		c.Fail(p, "a route needs an action: route, redirect, directResponse or delegate")
 	}
 	if first == "redirect" || first == "directResponse" {
 		for _, a := range []action{{"fault", r.Fault != nil}, {"rewrite", r.Rewrite != nil}} {
 			if a.set {
-				c.fail(p.Field(a.name), "%s needs a route that forwards; it excludes %s", a.name, first)
+				c.Fail(p.Field(a.name), "%s needs a route that forwards; it excludes %s", a.name, first)
 			}
 		}
 	}
 	if r.Delegate != nil {
 		at := p.Field("delegate")
 		if delegate {
-			c.fail(at, "a delegate must not delegate again: there is one level only")
+			c.Fail(at, "a delegate must not delegate again: there is one level only")
 		}
 		if r.Delegate.Name == "" {
-			c.warn(at.Field("name"), "names no VirtualService, so the route does nothing")
+			c.Warn(at.Field("name"), "names no VirtualService, so the route does nothing")
 		} else {
-			c.rule(at.Field("name"), syntax.Subdomain(r.Delegate.Name))
+			c.Rule(at.Field("name"), syntax.Subdomain(r.Delegate.Name))
 		}
 		if r.Delegate.Namespace != "" {
-			c.rule(at.Field("namespace"), syntax.Label(r.Delegate.Namespace))
+			c.Rule(at.Field("namespace"), syntax.Label(r.Delegate.Namespace))
 		}
 	}
 }
@@ -108,45 +107,45 @@ func isPrefix(m *networking.StringMatch) bool {
 
 func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest) {
 	if m == nil {
-		c.fail(p, "a match must not be null")
+		c.Fail(p, "a match must not be null")
 		return
 	}
 	c.stringMatch(p.Field("uri"), m.Uri, true)
 	c.stringMatch(p.Field("scheme"), m.Scheme, false)
 	c.stringMatch(p.Field("method"), m.Method, false)
 	c.stringMatch(p.Field("authority"), m.Authority, false)
-	for _, name := range sortedKeys(m.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		at := p.Field("headers").Key(name)
 		c.headerMatch(at, name, m.Headers[name])
 		c.stringMatch(at, m.Headers[name], false)
 	}
-	for _, name := range sortedKeys(m.WithoutHeaders) {
+	for _, name := range slices.Sorted(maps.Keys(m.WithoutHeaders)) {
 		at := p.Field("withoutHeaders").Key(name)
 		c.headerMatch(at, name, m.WithoutHeaders[name])
 		if m.WithoutHeaders[name].GetRegex() != "*" { // the old way to say "any value"
 			c.stringMatch(at, m.WithoutHeaders[name], false)
 		}
 	}
-	for _, name := range sortedKeys(m.QueryParams) {
+	for _, name := range slices.Sorted(maps.Keys(m.QueryParams)) {
 		at := p.Field("queryParams").Key(name)
 		if name == "" {
-			c.fail(at, "a query parameter needs a name")
+			c.Fail(at, "a query parameter needs a name")
 		}
-		c.atMostBytes(at, name, maxQueryName)
+		c.AtMostBytes(at, name, maxQueryName)
 		if m.QueryParams[name] == nil {
-			c.fail(at, "a match must not be null")
+			c.Fail(at, "a match must not be null")
 		}
 		c.stringMatch(at, m.QueryParams[name], false)
 	}
 	if m.GetUri().GetRegex() != "" && m.IgnoreUriCase {
-		c.warn(p.Field("ignoreUriCase"), "has no effect on regular expressions; begin the expression with (?i)")
+		c.Warn(p.Field("ignoreUriCase"), "has no effect on regular expressions; begin the expression with (?i)")
 	}
 	c.gateways(p.Field("gateways"), m.Gateways)
 	if len(m.Gateways) > 0 && (len(m.SourceLabels) > 0 || m.SourceNamespace != "") {
-		c.warn(p.Field("gateways"), "says alone whom the match is for: sourceLabels and sourceNamespace beside it have no effect; use two matches")
+		c.Warn(p.Field("gateways"), "says alone whom the match is for: sourceLabels and sourceNamespace beside it have no effect; use two matches")
 	}
 	if m.SourceNamespace != "" {
-		c.rule(p.Field("sourceNamespace"), syntax.Name(m.SourceNamespace))
+		c.Rule(p.Field("sourceNamespace"), syntax.Name(m.SourceNamespace))
 	}
 }
 
@@ -154,20 +153,20 @@ func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest) {
 func (c *checker) headerMatch(p *document.Path, name string, m *networking.StringMatch) {
 	switch {
 	case m == nil:
-		c.fail(p, "a match must not be null; write {} for any value")
+		c.Fail(p, "a match must not be null; write {} for any value")
 	case name == "":
-		c.fail(p, "a header needs a name")
+		c.Fail(p, "a header needs a name")
 	case isClaim(name):
 		rest := name[len(claimKey):]
 		if _, ok := syntax.Brackets(rest); !ok && (len(rest) < 2 || rest[0] != '.') {
-			c.fail(p, "%s names no claim; write %s.group or %s[group]", document.Quote(name), claimKey, claimKey)
+			c.Fail(p, "%s names no claim; write %s.group or %s[group]", document.Quote(name), claimKey, claimKey)
 		}
 	case name[0] == ':':
 		if !slices.Contains([]string{":method", ":scheme", ":authority", ":path", ":status"}, name) {
-			c.fail(p, "%s is none of :method, :scheme, :authority, :path and :status", document.Quote(name))
+			c.Fail(p, "%s is none of :method, :scheme, :authority, :path and :status", document.Quote(name))
 		}
 	default:
-		c.rule(p, syntax.HeaderName(name))
+		c.Rule(p, syntax.HeaderName(name))
 	}
 }
 
@@ -188,9 +187,9 @@ func (c *checker) claimsAtGatewaysOnly(p *document.Path, r *networking.HTTPRoute
 }
 
 func (c *checker) noClaims(p *document.Path, headers map[string]*networking.StringMatch) {
-	for _, name := range sortedKeys(headers) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if isClaim(name) {
-			c.fail(p.Key(name), "claims of tokens can be matched at gateways only; name gateways without mesh, in spec.gateways or in the match")
+			c.Fail(p.Key(name), "claims of tokens can be matched at gateways only; name gateways without mesh, in spec.gateways or in the match")
 		}
 	}
 }
@@ -200,10 +199,10 @@ func (c *checker) stringMatch(p *document.Path, m *networking.StringMatch, empty
 	switch t := m.GetMatchType().(type) {
 	case *networking.StringMatch_Prefix:
 		if t.Prefix == "" && !emptyPrefix {
-			c.fail(p.Field("prefix"), "an empty prefix matches everything; remove the match or give it a text")
+			c.Fail(p.Field("prefix"), "an empty prefix matches everything; remove the match or give it a text")
 		}
 	case *networking.StringMatch_Regex:
-		c.rule(p.Field("regex"), syntax.Regex(t.Regex))
+		c.Rule(p.Field("regex"), syntax.Regex(t.Regex))
 	}
 }
 
@@ -212,21 +211,21 @@ func (c *checker) redirect(p *document.Path, r *networking.HTTPRedirect) {
 		return
 	}
 	if r.Uri == "" && r.Authority == "" && r.RedirectPort == nil && r.Scheme == "" && r.PrefixRewrite == "" {
-		c.fail(p, "a redirect must change something: uri, prefixRewrite, authority, scheme or port")
+		c.Fail(p, "a redirect must change something: uri, prefixRewrite, authority, scheme or port")
 	}
 	c.plainText(p.Field("uri"), r.Uri)
 	c.plainText(p.Field("prefixRewrite"), r.PrefixRewrite)
 	c.plainText(p.Field("authority"), r.Authority)
 	if r.Uri != "" && r.PrefixRewrite != "" {
-		c.fail(p.Field("prefixRewrite"), "excludes uri; keep one of them")
+		c.Fail(p.Field("prefixRewrite"), "excludes uri; keep one of them")
 	}
 	if r.Scheme != "" && r.Scheme != "http" && r.Scheme != "https" {
-		c.fail(p.Field("scheme"), "must be http or https, not %s", document.Quote(r.Scheme))
+		c.Fail(p.Field("scheme"), "must be http or https, not %s", document.Quote(r.Scheme))
 	}
 	switch r.RedirectCode {
 	case 0, 301, 302, 303, 307, 308:
 	default:
-		c.fail(p.Field("redirectCode"), "must be one of 301, 302, 303, 307, 308, not %d", r.RedirectCode)
+		c.Fail(p.Field("redirectCode"), "must be one of 301, 302, 303, 307, 308, not %d", r.RedirectCode)
 	}
 }
 
@@ -235,12 +234,12 @@ func (c *checker) directResponse(p *document.Path, r *networking.HTTPDirectRespo
 		return
 	}
 	if r.Status < 200 || r.Status > 599 {
-		c.fail(p.Field("status"), "must be an HTTP status from 200 to 599, not %d", r.Status)
+		c.Fail(p.Field("status"), "must be an HTTP status from 200 to 599, not %d", r.Status)
 	}
 	if size := max(len(r.Body.GetString_()), len(r.Body.GetBytes())); size > maxBody {
-		c.fail(p.Field("body"), "has %d bytes, the limit is %d", size, maxBody)
+		c.Fail(p.Field("body"), "has %d bytes, the limit is %d", size, maxBody)
 	} else if size > largeBody {
-		c.warn(p.Field("body"), "has %d bytes, which each proxy holds; serve more than %d from a service", size, largeBody)
+		c.Warn(p.Field("body"), "has %d bytes, which each proxy holds; serve more than %d from a service", size, largeBody)
 	}
 }
 
@@ -250,27 +249,27 @@ func (c *checker) rewrite(p *document.Path, r *networking.HTTPRoute) {
 		return
 	}
 	if w.Uri == "" && w.Authority == "" && w.UriRegexRewrite == nil {
-		c.fail(p, "a rewrite must rewrite something: uri, uriRegexRewrite or authority")
+		c.Fail(p, "a rewrite must rewrite something: uri, uriRegexRewrite or authority")
 	}
 	if re := w.UriRegexRewrite; re != nil {
 		at := p.Field("uriRegexRewrite")
 		if w.Uri != "" {
-			c.fail(at, "excludes uri; keep one of them")
+			c.Fail(at, "excludes uri; keep one of them")
 		}
-		c.rule(at.Field("match"), syntax.Regex(re.Match))
+		c.Rule(at.Field("match"), syntax.Regex(re.Match))
 		if re.Rewrite == "" {
-			c.fail(at.Field("rewrite"), "the new text is needed")
+			c.Fail(at.Field("rewrite"), "the new text is needed")
 		}
 		c.plainText(at.Field("rewrite"), re.Rewrite)
 		if reason := syntax.Substitution(re.Rewrite, re.Match); reason != "" {
-			c.warn(at.Field("rewrite"), "%s: the path is not rewritten", reason)
+			c.Warn(at.Field("rewrite"), "%s: the path is not rewritten", reason)
 		}
 	}
 	c.plainText(p.Field("uri"), w.Uri)
 	if w.Authority == "" {
 		return
 	}
-	c.rule(p.Field("authority"), syntax.HeaderValue(strings.ReplaceAll(w.Authority, "%", "%%")))
+	c.Rule(p.Field("authority"), syntax.HeaderValue(strings.ReplaceAll(w.Authority, "%", "%%")))
 }
 
 // oneAuthority checks that a route sets the authority of its requests in one place only.
@@ -284,15 +283,15 @@ func (c *checker) oneAuthority(p *document.Path, r *networking.HTTPRoute) {
 		name    string
 		headers map[string]string
 	}{{"set", r.GetHeaders().GetRequest().GetSet()}, {"add", r.GetHeaders().GetRequest().GetAdd()}} {
-		for _, name := range sortedKeys(set.headers) {
+		for _, name := range slices.Sorted(maps.Keys(set.headers)) {
 			switch {
 			case !isAuthority(name):
 			case first == "":
 				first = "headers.request." + set.name + "[" + name + "]"
 			case first == "rewrite.authority":
-				c.fail(p.Field("rewrite").Field("authority"), "the authority is set by headers.request.%s[%s] as well; keep one of them", set.name, name)
+				c.Fail(p.Field("rewrite").Field("authority"), "the authority is set by headers.request.%s[%s] as well; keep one of them", set.name, name)
 			default:
-				c.fail(request.Field(set.name).Key(name), "the authority is set by %s already; keep one of them", first)
+				c.Fail(request.Field(set.name).Key(name), "the authority is set by %s already; keep one of them", first)
 			}
 		}
 	}
@@ -301,39 +300,12 @@ func (c *checker) oneAuthority(p *document.Path, r *networking.HTTPRoute) {
 // plainText checks a text that becomes part of a request or response. Envoy accepts no control characters there.
 func (c *checker) plainText(p *document.Path, s string) {
 	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
-		c.fail(p, "the control character %q has no place here", s[i])
+		c.Fail(p, "the control character %q has no place here", s[i])
 	}
 }
 
 func isAuthority(header string) bool {
 	return strings.EqualFold(header, "host") || strings.EqualFold(header, ":authority")
-}
-
-// retryConditions are the names of Envoy's retry conditions.
-const retryConditions = " 5xx gateway-error reset reset-before-request connect-failure envoy-ratelimited retriable-4xx " +
-	"refused-stream retriable-status-codes retriable-headers http3-post-connect-failure " +
-	"cancelled deadline-exceeded internal resource-exhausted unavailable "
-
-func (c *checker) retries(p *document.Path, r *networking.HTTPRetry) {
-	if r == nil {
-		return
-	}
-	if r.Attempts == 0 && (r.PerTryTimeout != nil || r.RetryOn != "" || r.RetryRemoteLocalities != nil ||
-		r.RetryIgnorePreviousHosts != nil || r.Backoff != nil) {
-		c.fail(p.Field("attempts"), "0 switches retries off, and the other settings contradict that; set attempts or remove them")
-	}
-	if r.RetryOn == "" {
-		return
-	}
-	for condition := range strings.SplitSeq(r.RetryOn, ",") {
-		if status, err := strconv.Atoi(condition); err == nil && http.StatusText(status) != "" {
-			continue
-		}
-		if condition == "" || strings.Contains(condition, " ") || !strings.Contains(retryConditions, " "+condition+" ") {
-			c.fail(p.Field("retryOn"), "%s is no condition; conditions are separated by commas without blanks: %s or an HTTP status",
-				document.Quote(condition), strings.ReplaceAll(strings.TrimSpace(retryConditions), " ", ", "))
-		}
-	}
 }
 
 // grpcStatuses are the names of gRPC's status codes.
@@ -345,21 +317,21 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 		return
 	}
 	if f.Delay == nil && f.Abort == nil {
-		c.fail(p, "a fault needs a delay or an abort")
+		c.Fail(p, "a fault needs a delay or an abort")
 	}
 	if d := f.Delay; d != nil {
 		at := p.Field("delay")
 		c.faultShare(at, d.Percentage)
 		if _, ok := d.HttpDelayType.(*networking.HTTPFaultInjection_Delay_ExponentialDelay); ok {
-			c.fail(at.Field("exponentialDelay"), "there is no such delay; use fixedDelay")
+			c.Fail(at.Field("exponentialDelay"), "there is no such delay; use fixedDelay")
 		} else if d.HttpDelayType == nil {
-			c.warn(at, "has no effect without fixedDelay")
+			c.Warn(at, "has no effect without fixedDelay")
 		}
 		if d.HttpDelayType != nil && d.Percentage == nil && d.Percent == 0 { //nolint:staticcheck // the deprecated field is still in use
-			c.warn(at, "does nothing without percentage; set percentage.value, 100 for every request")
+			c.Warn(at, "does nothing without percentage; set percentage.value, 100 for every request")
 		}
 		if d.Percent != 0 { //nolint:staticcheck // it is the deprecated field we look for
-			c.warn(at.Field("percent"), "is deprecated; use percentage")
+			c.Warn(at.Field("percent"), "is deprecated; use percentage")
 		}
 	}
 	if f.Abort == nil {
@@ -368,22 +340,22 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 	at := p.Field("abort")
 	c.faultShare(at, f.Abort.Percentage)
 	if f.Abort.ErrorType != nil && f.Abort.Percentage == nil {
-		c.warn(at, "does nothing without percentage; set percentage.value, 100 for every request")
+		c.Warn(at, "does nothing without percentage; set percentage.value, 100 for every request")
 	}
 	switch t := f.Abort.ErrorType.(type) {
 	case nil:
-		c.warn(at, "has no effect without httpStatus or grpcStatus")
+		c.Warn(at, "has no effect without httpStatus or grpcStatus")
 	case *networking.HTTPFaultInjection_Abort_HttpStatus:
 		if t.HttpStatus < 200 || t.HttpStatus > 599 {
-			c.fail(at.Field("httpStatus"), "must be an HTTP status from 200 to 599, not %d", t.HttpStatus)
+			c.Fail(at.Field("httpStatus"), "must be an HTTP status from 200 to 599, not %d", t.HttpStatus)
 		}
 	case *networking.HTTPFaultInjection_Abort_GrpcStatus:
 		if t.GrpcStatus == "" || strings.Contains(t.GrpcStatus, " ") || !strings.Contains(grpcStatuses, " "+t.GrpcStatus+" ") {
-			c.fail(at.Field("grpcStatus"), "%s is none of %s", document.Quote(t.GrpcStatus),
+			c.Fail(at.Field("grpcStatus"), "%s is none of %s", document.Quote(t.GrpcStatus),
 				strings.ReplaceAll(strings.TrimSpace(grpcStatuses), " ", ", "))
 		}
 	case *networking.HTTPFaultInjection_Abort_Http2Error:
-		c.fail(at.Field("http2Error"), "there is no such abort; use httpStatus or grpcStatus")
+		c.Fail(at.Field("http2Error"), "there is no such abort; use httpStatus or grpcStatus")
 	}
 }
 
@@ -391,7 +363,7 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 func (c *checker) faultShare(p *document.Path, share *networking.Percent) {
 	const least = 0.0001
 	if n := share.GetValue(); n > 0 && n < least {
-		c.fail(p.Field("percentage").Field("value"), "must be 0, or %v at least, not %v", least, n)
+		c.Fail(p.Field("percentage").Field("value"), "must be 0, or %v at least, not %v", least, n)
 	}
 }
 
@@ -399,23 +371,23 @@ func (c *checker) mirror(p *document.Path, r *networking.HTTPRoute) {
 	if r.Mirror != nil {
 		c.destination(p.Field("mirror"), r.Mirror)
 		if len(r.Mirrors) > 0 {
-			c.fail(p.Field("mirrors"), "excludes mirror; keep one of them")
+			c.Fail(p.Field("mirrors"), "excludes mirror; keep one of them")
 		}
 	}
 	if r.Mirror == nil {
 		const reason = "does nothing without mirror; name where to, or set the percentage of each of mirrors"
 		if r.MirrorPercentage != nil {
-			c.warn(p.Field("mirrorPercentage"), reason)
+			c.Warn(p.Field("mirrorPercentage"), reason)
 		}
 		if r.MirrorPercent != nil { //nolint:staticcheck // it is the deprecated field we look for
-			c.warn(p.Field("mirrorPercent"), reason)
+			c.Warn(p.Field("mirrorPercent"), reason)
 		}
 	}
 	for i, m := range r.Mirrors {
 		c.destination(p.Field("mirrors").At(i).Field("destination"), m.GetDestination())
 	}
 	if r.MirrorPercent != nil { //nolint:staticcheck // it is the deprecated field we look for
-		c.warn(p.Field("mirrorPercent"), "is deprecated; use mirrorPercentage")
+		c.Warn(p.Field("mirrorPercent"), "is deprecated; use mirrorPercentage")
 	}
 }
 
@@ -426,16 +398,16 @@ func (c *checker) headers(p *document.Path, h *networking.Headers) {
 }
 
 func (c *checker) headerOperations(p *document.Path, o *networking.Headers_HeaderOperations, request bool) {
-	for _, name := range sortedKeys(o.GetSet()) {
+	for _, name := range slices.Sorted(maps.Keys(o.GetSet())) {
 		c.header(p.Field("set").Key(name), name, o.Set[name], request)
 	}
-	for _, name := range sortedKeys(o.GetAdd()) {
+	for _, name := range slices.Sorted(maps.Keys(o.GetAdd())) {
 		c.header(p.Field("add").Key(name), name, o.Add[name], request)
 	}
 	for i, name := range o.GetRemove() {
 		at := p.Field("remove").At(i)
 		if isAuthority(name) || strings.HasPrefix(name, ":") {
-			c.fail(at, "%s cannot be removed", document.Quote(name))
+			c.Fail(at, "%s cannot be removed", document.Quote(name))
 			continue
 		}
 		c.headerName(at, name)
@@ -446,29 +418,20 @@ func (c *checker) header(p *document.Path, name, text string, request bool) {
 	switch {
 	case isAuthority(name) && request: // becomes a rewrite of the authority
 	case strings.HasPrefix(name, ":") || isAuthority(name):
-		c.fail(p, "%s cannot be changed", document.Quote(name))
+		c.Fail(p, "%s cannot be changed", document.Quote(name))
 	default:
 		c.headerName(p, name)
 	}
-	c.rule(p, syntax.HeaderValue(text))
+	c.Rule(p, syntax.HeaderValue(text))
 }
 
 // headerName checks the name of a header that is changed. An invalid name is a warning, because existing meshes have them, unless Envoy refuses it.
 func (c *checker) headerName(p *document.Path, name string) {
 	if name == "" {
-		c.fail(p, "a header needs a name")
-	} else if c.headerText(p, name) {
+		c.Fail(p, "a header needs a name")
+	} else if c.HeaderText(p, name) {
 		return
 	} else if reason := syntax.HeaderName(name); reason != "" {
-		c.warn(p, "%s", reason)
+		c.Warn(p, "%s", reason)
 	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

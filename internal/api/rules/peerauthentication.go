@@ -18,9 +18,9 @@ func PeerAuthentication(s *security.PeerAuthentication, about About) []document.
 func (c *checker) peerAuthentication(p *document.Path, s *security.PeerAuthentication) {
 	ports := p.Field("portLevelMtls")
 	if len(s.PortLevelMtls) > 0 && len(s.Selector.GetMatchLabels()) == 0 {
-		c.fail(ports, "needs a selector, because workloads serve different things on the same port")
+		c.Fail(ports, "needs a selector, because workloads serve different things on the same port")
 	}
 	for _, port := range slices.Sorted(maps.Keys(s.PortLevelMtls)) {
-		c.port(ports.Key(strconv.FormatUint(uint64(port), 10)), port)
+		c.Port(ports.Key(strconv.FormatUint(uint64(port), 10)), port)
 	}
 }

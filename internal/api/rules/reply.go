@@ -31,7 +31,7 @@ func (c *checker) unforwarded(p *document.Path, r *networking.HTTPRoute) {
 		{at.Field("remove"), len(r.Headers.GetRequest().GetRemove()) > 0},
 	} {
 		if s.set {
-			c.warn(s.at, "does nothing beside %s, which answers the request without forwarding it; remove it, or route to a destination", action)
+			c.Warn(s.at, "does nothing beside %s, which answers the request without forwarding it; remove it, or route to a destination", action)
 		}
 	}
 }
@@ -41,30 +41,30 @@ func (c *checker) cors(p *document.Path, r *networking.CorsPolicy) {
 		return
 	}
 	if len(r.AllowOrigin) > 0 { //nolint:staticcheck // it is the deprecated field we look for
-		c.warn(p.Field("allowOrigin"), "is deprecated; use allowOrigins")
+		c.Warn(p.Field("allowOrigin"), "is deprecated; use allowOrigins")
 	}
 	for i, origin := range r.AllowOrigins {
 		at := p.Field("allowOrigins").At(i)
 		if origin.GetMatchType() == nil {
-			c.fail(at, "an origin needs exact, prefix or regex")
+			c.Fail(at, "an origin needs exact, prefix or regex")
 		}
 		if t, ok := origin.GetMatchType().(*networking.StringMatch_Exact); ok && t.Exact == "" {
-			c.fail(at.Field("exact"), "an origin must not be empty")
+			c.Fail(at.Field("exact"), "an origin must not be empty")
 		}
 		c.stringMatch(at, origin, false)
 	}
 	for i, method := range r.AllowMethods {
 		if !slices.Contains([]string{"*", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"}, method) {
-			c.fail(p.Field("allowMethods").At(i), "%s is not an HTTP method", document.Quote(method))
+			c.Fail(p.Field("allowMethods").At(i), "%s is not an HTTP method", document.Quote(method))
 		}
 	}
 	for i, name := range r.AllowHeaders {
-		c.rule(p.Field("allowHeaders").At(i), syntax.HeaderName(name))
+		c.Rule(p.Field("allowHeaders").At(i), syntax.HeaderName(name))
 	}
 	for i, name := range r.ExposeHeaders {
-		c.rule(p.Field("exposeHeaders").At(i), syntax.HeaderName(name))
+		c.Rule(p.Field("exposeHeaders").At(i), syntax.HeaderName(name))
 	}
 	if r.MaxAge.GetNanos() != 0 {
-		c.fail(p.Field("maxAge"), "browsers count in whole seconds, not %v", r.MaxAge.AsDuration())
+		c.Fail(p.Field("maxAge"), "browsers count in whole seconds, not %v", r.MaxAge.AsDuration())
 	}
 }

@@ -17,7 +17,7 @@ func RequestAuthentication(s *security.RequestAuthentication, about About) []doc
 		c.atMost(rules, len(s.JwtRules), 4096)
 		for i, rule := range s.JwtRules {
 			if rule == nil {
-				c.fail(rules.At(i), "a rule must not be null")
+				c.Fail(rules.At(i), "a rule must not be null")
 				continue
 			}
 			c.jwtRule(rules.At(i), rule)
@@ -27,7 +27,7 @@ func RequestAuthentication(s *security.RequestAuthentication, about About) []doc
 
 func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 	if rule.Issuer == "" && rule.JwksUri == "" {
-		c.fail(p.Field("issuer"), "a rule needs the issuer of its tokens, or jwksUri")
+		c.Fail(p.Field("issuer"), "a rule needs the issuer of its tokens, or jwksUri")
 	}
 	c.notEmpty(p.Field("audiences"), rule.Audiences)
 	c.notEmpty(p.Field("fromParams"), rule.FromParams)
@@ -35,9 +35,9 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 	c.notEmpty(p.Field("spaceDelimitedClaims"), rule.SpaceDelimitedClaims)
 	c.atMost(p.Field("spaceDelimitedClaims"), len(rule.SpaceDelimitedClaims), 64)
 	if rule.JwksUri != "" {
-		c.rule(p.Field("jwksUri"), syntax.KeyURL(rule.JwksUri))
+		c.Rule(p.Field("jwksUri"), syntax.KeyURL(rule.JwksUri))
 		if rule.Jwks != "" {
-			c.fail(p.Field("jwks"), "excludes jwksUri; keep one of them")
+			c.Fail(p.Field("jwks"), "excludes jwksUri; keep one of them")
 		}
 	}
 	if rule.Jwks != "" {
@@ -46,27 +46,27 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 	for i, h := range rule.FromHeaders {
 		at := p.Field("fromHeaders").At(i).Field("name")
 		if h.GetName() == "" {
-			c.fail(at, "a header needs a name")
+			c.Fail(at, "a header needs a name")
 		} else {
-			c.rule(at, syntax.HeaderName(h.Name))
+			c.Rule(at, syntax.HeaderName(h.Name))
 		}
-		c.headerText(p.Field("fromHeaders").At(i).Field("prefix"), h.GetPrefix())
+		c.HeaderText(p.Field("fromHeaders").At(i).Field("prefix"), h.GetPrefix())
 	}
 	if rule.OutputPayloadToHeader != "" {
-		c.rule(p.Field("outputPayloadToHeader"), syntax.HeaderName(rule.OutputPayloadToHeader))
+		c.Rule(p.Field("outputPayloadToHeader"), syntax.HeaderName(rule.OutputPayloadToHeader))
 	}
 	seen := map[string]bool{}
 	for i, out := range rule.OutputClaimToHeaders {
 		at := p.Field("outputClaimToHeaders").At(i)
 		if out.GetClaim() == "" {
-			c.fail(at.Field("claim"), "a claim to copy needs a name")
+			c.Fail(at.Field("claim"), "a claim to copy needs a name")
 		}
 		header := out.GetHeader()
 		switch {
 		case header == "" || strings.Trim(header, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "":
-			c.fail(at.Field("header"), "%s is not a header name of letters, digits, - and _", document.Quote(header))
+			c.Fail(at.Field("header"), "%s is not a header name of letters, digits, - and _", document.Quote(header))
 		case seen[strings.ToLower(header)]:
-			c.fail(at.Field("header"), "%s is given twice", document.Quote(header))
+			c.Fail(at.Field("header"), "%s is given twice", document.Quote(header))
 		}
 		seen[strings.ToLower(header)] = true
 	}
@@ -76,7 +76,7 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 func (c *checker) notEmpty(p *document.Path, texts []string) {
 	for i, text := range texts {
 		if text == "" {
-			c.fail(p.At(i), "a value must not be empty")
+			c.Fail(p.At(i), "a value must not be empty")
 		}
 	}
 }
@@ -84,12 +84,12 @@ func (c *checker) notEmpty(p *document.Path, texts []string) {
 // keys checks the keys in a rule: a set of them, or one.
 func (c *checker) keys(p *document.Path, text string) {
 	if len(text) > syntax.MaxKeySet {
-		c.fail(p, "has %d bytes, the limit is %d", len(text), syntax.MaxKeySet)
+		c.Fail(p, "has %d bytes, the limit is %d", len(text), syntax.MaxKeySet)
 		return
 	}
 	secret, reason := syntax.KeySet([]byte(text))
-	c.rule(p, reason)
+	c.Rule(p, reason)
 	if secret {
-		c.warn(p, "has a symmetric key (kty: oct) or a private one, with which all readers of this object can make tokens; write public RSA or EC keys only")
+		c.Warn(p, "has a symmetric key (kty: oct) or a private one, with which all readers of this object can make tokens; write public RSA or EC keys only")
 	}
 }

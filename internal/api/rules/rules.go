@@ -1,22 +1,22 @@
-// Package rules validates decoded messages: the specs of all kinds of objects, the mesh configuration, and names and labels. The
-// rules come from the documentation of Istio's API. Where existing meshes commonly violate a rule without harm, the package
-// warns instead of refusing the object.
+// Package rules validates decoded messages: the specs of all kinds of objects. The rules come from the documentation of Istio's API. Where
+// existing meshes commonly violate a rule without harm, the package warns instead of refusing the object.
 //
 // The rules are in four groups: package syntax checks single texts, package shape checks single fields wherever their message occurs,
-// package presence checks fields that are written without content, and one file per kind checks how fields depend on each other.
+// package presence checks fields that are written without content, and one file per kind checks how fields depend on each other. The
+// last group uses the checker in package check. Its rules of traffic policies are in package traffic, and the rules of the mesh
+// configuration, which is no object, are in package settings.
 //
 // The package is pure: it has no goroutines, reads no files and no clock.
 package rules
 
 import (
-	"slices"
-
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/check"
 	"github.com/pilotmesh/pilot/internal/api/rules/shape"
-	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
+	"github.com/pilotmesh/pilot/internal/api/rules/traffic"
 )
 
 // About is the part of an object outside its spec that the rules depend on.
@@ -58,7 +58,7 @@ func VirtualService(s *networking.VirtualService, about About) []document.Findin
 
 // DestinationRule checks a DestinationRule.
 func DestinationRule(s *networking.DestinationRule, about About) []document.Finding {
-	return checkSpec(s, about, func(c *checker, at *document.Path) { c.destinationRule(at, s) })
+	return checkSpec(s, about, func(c *checker, at *document.Path) { traffic.DestinationRule(c.Checker, at, s) })
 }
 
 // Sidecar checks a Sidecar.
@@ -68,64 +68,16 @@ func Sidecar(s *networking.Sidecar, about About) []document.Finding {
 
 // checkSpec checks a spec by the rules of its kind, then each of its fields by itself.
 func checkSpec(spec proto.Message, about About, ofKind func(c *checker, at *document.Path)) []document.Finding {
-	c := checker{namespace: about.Namespace}
+	c := checker{&check.Checker{Namespace: about.Namespace}}
 	at := (*document.Path)(nil).Field("spec")
 	c.dryRun(spec, about.DryRun)
 	ofKind(&c, at)
 	shape.Check(&c.Report, at, spec.ProtoReflect())
-	return c.Findings()
+	return c.Report.Findings()
 }
 
 // checker checks one object.
-type checker struct {
-	document.Report
-	namespace string
-}
-
-func (c *checker) fail(p *document.Path, format string, args ...any) { c.Fail(0, p, format, args...) }
-func (c *checker) warn(p *document.Path, format string, args ...any) { c.Warn(0, p, format, args...) }
-
-// rule adds an error if a check function returned a reason. It returns whether there was no reason.
-func (c *checker) rule(p *document.Path, reason string) bool {
-	if reason != "" {
-		c.fail(p, "%s", reason)
-	}
-	return reason == ""
-}
-
-// exportTo checks a list of namespaces that see an object. "~" is valid if none is true.
-func (c *checker) exportTo(p *document.Path, names []string, none bool) {
-	seen := map[string]bool{}
-	for i, name := range names {
-		at := p.At(i)
-		meant := name
-		if name == "." {
-			meant = c.namespace
-		}
-		if seen[meant] {
-			c.fail(at, "%s is named twice", document.Quote(name))
-			continue
-		}
-		seen[meant] = true
-		switch {
-		case name == "*" || name == ".":
-		case name == "~" && none:
-		case name == "~":
-			c.fail(at, `"~" (no namespace) is for ServiceEntries only; write "." for the own namespace`)
-		default:
-			c.rule(at, syntax.Name(name))
-		}
-	}
-	for _, all := range []string{"*", "~"} {
-		if i := slices.Index(names, all); i >= 0 && len(names) > 1 {
-			c.fail(p, "%q excludes other entries; keep either it or them", all)
-			return
-		}
-	}
-}
-
-// port checks a required port number.
-func (c *checker) port(p *document.Path, n uint32) { c.rule(p, syntax.Port(n)) }
+type checker struct{ *check.Checker }
 
 // gateways checks names of gateways, "name" or "namespace/name", and reports whether sidecars are among them.
 func (c *checker) gateways(p *document.Path, names []string) (mesh bool) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
-	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
@@ -26,16 +25,12 @@ func judge(t *testing.T, m proto.Message, spec string) (lines []string, findings
 	}
 	about := About{Namespace: "here"}
 	switch m := m.(type) {
-	case *meshconfig.MeshConfig:
-		findings = Mesh(m)
 	case *networking.ServiceEntry:
 		findings = ServiceEntry(m, about)
 	case *networking.WorkloadEntry:
 		findings = WorkloadEntry(m, about)
 	case *networking.VirtualService:
 		findings = VirtualService(m, about)
-	case *networking.DestinationRule:
-		findings = DestinationRule(m, about)
 	case *networking.Sidecar:
 		findings = Sidecar(m, about)
 	default:
@@ -197,64 +192,6 @@ func TestVirtualServiceActions(t *testing.T) {
 	})
 }
 
-func TestDestinationRule(t *testing.T) {
-	rule := func(rest string) string { return "{host: a.example.com, " + rest + "}" }
-	policy := func(rest string) string { return rule("trafficPolicy: {" + rest + "}") }
-	lb := func(rest string) string { return policy("loadBalancer: {" + rest + "}, outlierDetection: {}") }
-	run(t, func() proto.Message { return new(networking.DestinationRule) }, []ruleCase{
-		{"{host: '*.example.com', exportTo: ['~']}", []string{"error exportTo[0]"}},
-		{rule("subsets: [{name: a}, {name: a}, {name: a_b, trafficPolicy: {}}]"),
-			[]string{"error subsets[1].name", "error subsets[2].name", "error subsets[2].trafficPolicy"}},
-		{rule("workloadSelector: {matchLabels: {a: b}}, exportTo: [here]"), nil},
-		{policy("tunnel: {protocol: GET, targetHost: '*', targetPort: 0}"),
-			[]string{"error trafficPolicy.tunnel.protocol", "error trafficPolicy.tunnel.targetHost", "error trafficPolicy.tunnel.targetPort"}},
-		{policy("tunnel: {targetHost: 192.0.2.1, targetPort: 80}"), nil},
-		{policy("portLevelSettings: [{tls: {}}, {port: {}, tls: {}}, {port: {number: 1}, tls: {}}, {port: {number: 1}, tls: {mode: MUTUAL}}]"),
-			[]string{"error trafficPolicy.portLevelSettings[0].port", "error trafficPolicy.portLevelSettings[1].port.number", "warning trafficPolicy.portLevelSettings[3].port",
-				"error trafficPolicy.portLevelSettings[3].tls.clientCertificate", "error trafficPolicy.portLevelSettings[3].tls.privateKey"}},
-		{policy("connectionPool: {}"), []string{"error trafficPolicy.connectionPool"}},
-		{policy("connectionPool: {http: {h2UpgradePolicy: UPGRADE, useClientProtocol: true, idleTimeout: 0s}, tcp: {connectTimeout: 0s, tcpKeepalive: {time: 1us}}}"),
-			[]string{"error trafficPolicy.connectionPool.http.useClientProtocol", "error trafficPolicy.connectionPool.tcp.connectTimeout", "error trafficPolicy.connectionPool.tcp.tcpKeepalive.time", "error trafficPolicy.connectionPool.http.idleTimeout"}},
-		{policy("outlierDetection: {consecutiveErrors: 1, consecutiveLocalOriginFailures: 1, outlierDetectionHttpErrorCodes: [99, 500]}"),
-			[]string{"warning trafficPolicy.outlierDetection.consecutiveErrors", "error trafficPolicy.outlierDetection.consecutiveLocalOriginFailures",
-				"error trafficPolicy.outlierDetection.outlierDetectionHttpErrorCodes[0]"}},
-		{policy("retryBudget: {percent: 101, budgetInterval: 0s}"), []string{"error trafficPolicy.retryBudget.percent"}},
-		{lb("consistentHash: {}"), []string{"warning trafficPolicy.loadBalancer.consistentHash"}},
-		{lb("consistentHash: {httpCookie: {ttl: 0s, attributes: [{value: a}]}, ringHash: {minimumRingSize: 9000000}}"),
-			[]string{"error trafficPolicy.loadBalancer.consistentHash.httpCookie.name", "error trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[0].name",
-				"warning trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize"}},
-		{lb(`consistentHash: {httpHeaderName: ""}`), []string{"error trafficPolicy.loadBalancer.consistentHash.httpHeaderName"}},
-		{lb(`consistentHash: {httpHeaderName: ":path"}`), nil},
-		{lb(`consistentHash: {httpQueryParameterName: "a\r\n"}`), []string{"error trafficPolicy.loadBalancer.consistentHash.httpQueryParameterName"}},
-		{lb("consistentHash: {useSourceIp: true, maglev: {tableSize: 65536}}"), []string{"error trafficPolicy.loadBalancer.consistentHash.maglev.tableSize"}},
-		{lb("consistentHash: {useSourceIp: true, maglev: {tableSize: 65537}}"), nil},
-		{lb("simple: RANDOM, warmup: {duration: 1s, aggression: -1}"), []string{"warning trafficPolicy.loadBalancer.warmup", "error trafficPolicy.loadBalancer.warmup.aggression"}},
-		{lb("localityLbSetting: {}, zoneAwareLbSetting: {minClusterSize: 0}"),
-			[]string{"error trafficPolicy.loadBalancer.zoneAwareLbSetting", "error trafficPolicy.loadBalancer.zoneAwareLbSetting.minClusterSize"}},
-		{lb("localityLbSetting: {distribute: [{from: a, to: {a/*: 60, a/b: 40}}], failoverPriority: [x]}"),
-			[]string{"warning trafficPolicy.loadBalancer.localityLbSetting.failoverPriority", "error trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[a/b]"}},
-		{lb("localityLbSetting: {distribute: [{from: a/b, to: {a: 100}}, {from: a/*, to: {'*/a': 100}}, {from: a//b, to: {c: 100}}]}"),
-			[]string{"error trafficPolicy.loadBalancer.localityLbSetting.distribute[1].from", "error trafficPolicy.loadBalancer.localityLbSetting.distribute[1].to[*/a]",
-				"error trafficPolicy.loadBalancer.localityLbSetting.distribute[2].from"}},
-		{lb("localityLbSetting: {failoverPriority: [a, a=b, 'c d']}"),
-			[]string{"warning trafficPolicy.loadBalancer.localityLbSetting.failoverPriority[1]", "warning trafficPolicy.loadBalancer.localityLbSetting.failoverPriority[2]"}},
-		{lb("zoneAwareLbSetting: {failover: [{from: a}]}"), []string{"error trafficPolicy.loadBalancer.zoneAwareLbSetting.failover[0].to"}},
-		{policy("tls: {mode: MUTUAL, credentialName: a, privateKey: b}"), []string{"error trafficPolicy.tls.credentialName"}},
-		{policy("tls: {mode: SIMPLE, credentialName: configmap://here, caCertificates: b}"), []string{"error trafficPolicy.tls.credentialName", "error trafficPolicy.tls.credentialName"}},
-		{policy("tls: {mode: ISTIO_MUTUAL, sni: a.b, subjectAltNames: [c]}"), nil},
-		{policy("tls: {mode: ISTIO_MUTUAL, clientCertificate: a, caCrl: b, insecureSkipVerify: true}"), []string{"warning trafficPolicy.tls.clientCertificate", "warning trafficPolicy.tls.caCrl", "warning trafficPolicy.tls.insecureSkipVerify"}},
-		{policy("tls: {mode: SIMPLE, clientCertificate: a, privateKey: b, sni: c, caCertificates: d, caCrl: e, subjectAltNames: [f]}"), []string{
-			"warning trafficPolicy.tls.clientCertificate", "warning trafficPolicy.tls.privateKey"}},
-		{policy("tls: {mode: SIMPLE, insecureSkipVerify: true, subjectAltNames: [f], sni: c}"), []string{"error trafficPolicy.tls.insecureSkipVerify"}},
-		{policy("tls: {mode: MUTUAL, clientCertificate: a, privateKey: b, sni: c, caCertificates: d, caCrl: e, subjectAltNames: [f]}"), nil},
-		{policy("tls: {mode: DISABLE}"), nil},
-		{policy("tls: {clientCertificate: a, privateKey: b, caCertificates: c, caCrl: d, credentialName: e, subjectAltNames: [f], sni: g}"), []string{
-			"warning trafficPolicy.tls.clientCertificate", "warning trafficPolicy.tls.privateKey", "warning trafficPolicy.tls.caCertificates",
-			"warning trafficPolicy.tls.caCrl", "warning trafficPolicy.tls.credentialName", "warning trafficPolicy.tls.subjectAltNames", "warning trafficPolicy.tls.sni"}},
-		{policy("portLevelSettings: [{port: {number: 80}, tls: {insecureSkipVerify: true}}]"), []string{"warning trafficPolicy.portLevelSettings[0].tls.insecureSkipVerify"}},
-	})
-}
-
 func TestSidecar(t *testing.T) {
 	egress := func(rest string) string { return "{egress: [" + rest + "]}" }
 	ingress := func(rest string) string { return "{ingress: [{port: {number: 80, protocol: HTTP}, " + rest + "}]}" }
@@ -280,29 +217,5 @@ func TestSidecar(t *testing.T) {
 		{ingress("tls: {mode: SIMPLE, httpsRedirect: true, credentialName: a}"), []string{"error ingress[0].tls", "error ingress[0].tls.httpsRedirect", "error ingress[0].tls.credentialName"}},
 		{"{outboundTrafficPolicy: {egressProxy: {host: a}}}", []string{"error outboundTrafficPolicy.egressProxy", "error outboundTrafficPolicy.egressProxy.port"}},
 		{"{inboundConnectionPool: {}}", []string{"error inboundConnectionPool"}},
-	})
-}
-
-func TestMesh(t *testing.T) {
-	const proxy = "configPath: /a, binaryPath: /b, discoveryAddress: 'a:1', drainDuration: 45s, proxyAdminPort: 1, statusPort: 2"
-	mesh := func(rest string) string {
-		return "{proxyListenPort: 1, trustDomain: a, rootNamespace: b, connectTimeout: 1s, defaultConfig: {" + proxy + "}, " + rest + "}"
-	}
-	run(t, func() proto.Message { return new(meshconfig.MeshConfig) }, []ruleCase{
-		{"{}", []string{"error proxyListenPort", "error trustDomain", "error rootNamespace"}},
-		{mesh(""), nil},
-		{mesh("trustDomainAliases: [a.b, a_b], proxyHttpPort: -1"), []string{"error trustDomainAliases[1]", "error proxyHttpPort"}},
-		{mesh("localityLbSetting: {distribute: [{from: a, to: {a: 100}}]}, zoneAwareLbSetting: {enabled: true}"), []string{"warning zoneAwareLbSetting"}},
-		{mesh("defaultTrafficPolicy: {connectionPool: {}, outlierDetection: {consecutiveErrors: 1}}"),
-			[]string{"error defaultTrafficPolicy.connectionPool", "warning defaultTrafficPolicy.outlierDetection.consecutiveErrors"}},
-		{mesh("meshMTLS: {ecdhCurves: [P-1]}"), []string{"error meshMTLS.ecdhCurves"}},
-		{mesh("extensionProviders: [{prometheus: {}}, {name: a, zipkin: {service: ns/a.b, port: 1}}, {name: b, datadog: {service: 1.2.3.4}}]"),
-			[]string{"warning extensionProviders[0].name", "warning extensionProviders[2].datadog.port"}},
-		{"{proxyListenPort: 1, trustDomain: a, rootNamespace: b, defaultConfig: {proxyAdminPort: 1, statusPort: 2}}", []string{"error defaultConfig.configPath", "error defaultConfig.binaryPath",
-			"error defaultConfig.discoveryAddress", "error defaultConfig.drainDuration"}},
-		{"{proxyListenPort: 1, trustDomain: a, rootNamespace: b, defaultConfig: {configPath: /a, binaryPath: /b, discoveryAddress: 'a:1', drainDuration: 45s, proxyAdminPort: 1, statusPort: 70000, statsdUdpAddress: a, tracing: {zipkin: {address: '$(HOST_IP):1'}}," +
-			" privateKeyProvider: {qat: {pollDelay: 0s}}, proxyStatsMatcher: {inclusionRegexps: ['(']}}}",
-			[]string{"error defaultConfig.statusPort", "error defaultConfig.statsdUdpAddress", "error defaultConfig.proxyStatsMatcher.inclusionRegexps[0]",
-				"error defaultConfig.privateKeyProvider.qat.pollDelay"}},
 	})
 }

@@ -20,7 +20,7 @@ func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) 
 		}
 		if len(r.Match) == 0 {
 			if i < len(routes)-1 {
-				c.warn(p.At(i+1), "never applies: http[%d] has no match and takes every request; move it to the end", i)
+				c.Warn(p.At(i+1), "never applies: http[%d] has no match and takes every request; move it to the end", i)
 			}
 			return
 		}
@@ -30,7 +30,7 @@ func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) 
 				continue
 			}
 			if first, dup := seen[matchKey(m)]; dup {
-				c.warn(at, "never applies: http[%d] has the same match", first)
+				c.Warn(at, "never applies: http[%d] has the same match", first)
 				continue
 			}
 			seen[matchKey(m)] = i
@@ -39,7 +39,7 @@ func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) 
 				if exact := m.GetUri().GetExact(); exact != "" {
 					what = "path " + document.Quote(exact)
 				}
-				c.warn(at.Field("uri"), "never applies: http[%d] comes first and matches the %s; move it behind this route", first, what)
+				c.Warn(at.Field("uri"), "never applies: http[%d] comes first and matches the %s; move it behind this route", first, what)
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func repeats[M proto.Message](c *checker, p *document.Path, kind string, routes 
 	for i := range routes {
 		for j, m := range matches(i) {
 			if first, dup := seen[wireForm(m)]; dup {
-				c.warn(p.At(i).Field("match").At(j), "never applies: %s[%d] has the same match", kind, first)
+				c.Warn(p.At(i).Field("match").At(j), "never applies: %s[%d] has the same match", kind, first)
 			} else {
 				seen[wireForm(m)] = i
 			}
@@ -122,7 +122,7 @@ func (c *checker) unreachableTCP(p *document.Path, routes []*networking.TCPRoute
 	repeats(c, p, "tcp", len(routes), func(i int) []*networking.L4MatchAttributes { return routes[i].GetMatch() })
 	for i, r := range routes {
 		if r != nil && len(r.Match) == 0 && i < len(routes)-1 {
-			c.warn(p.At(i+1), "never applies: tcp[%d] has no match and takes every connection; move it to the end", i)
+			c.Warn(p.At(i+1), "never applies: tcp[%d] has no match and takes every connection; move it to the end", i)
 			return
 		}
 	}

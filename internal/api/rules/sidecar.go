@@ -8,21 +8,22 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
+	"github.com/pilotmesh/pilot/internal/api/rules/traffic"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 func (c *checker) sidecar(p *document.Path, s *networking.Sidecar) {
 	if len(s.Ingress) == 0 && len(s.Egress) == 0 && s.OutboundTrafficPolicy == nil && s.InboundConnectionPool == nil {
-		c.fail(p, "a sidecar must configure something: ingress, egress, outboundTrafficPolicy or inboundConnectionPool")
+		c.Fail(p, "a sidecar must configure something: ingress, egress, outboundTrafficPolicy or inboundConnectionPool")
 	}
-	c.connectionPool(p.Field("inboundConnectionPool"), s.InboundConnectionPool)
+	traffic.ConnectionPool(c.Checker, p.Field("inboundConnectionPool"), s.InboundConnectionPool)
 	seen := map[uint32]bool{}
 	for i, l := range s.Ingress {
 		at := p.Field("ingress").At(i)
 		c.ingress(at, l)
 		if n := l.GetPort().GetNumber(); n != 0 {
 			if seen[n] {
-				c.fail(at.Field("port").Field("number"), "%d is given to two listeners", n)
+				c.Fail(at.Field("port").Field("number"), "%d is given to two listeners", n)
 			}
 			seen[n] = true
 		}
@@ -32,43 +33,43 @@ func (c *checker) sidecar(p *document.Path, s *networking.Sidecar) {
 		at := p.Field("outboundTrafficPolicy").Field("egressProxy")
 		c.destination(at, t.EgressProxy)
 		if t.Mode != networking.OutboundTrafficPolicy_ALLOW_ANY {
-			c.fail(at, "is for unknown traffic, which mode %s drops; use mode ALLOW_ANY", t.Mode)
+			c.Fail(at, "is for unknown traffic, which mode %s drops; use mode ALLOW_ANY", t.Mode)
 		}
 		if t.EgressProxy.Port == nil {
-			c.fail(at.Field("port"), "a proxy needs a port")
+			c.Fail(at.Field("port"), "a proxy needs a port")
 		}
 		if strings.HasPrefix(t.EgressProxy.Host, "*") && t.EgressProxy.Host != "*" {
-			c.fail(at.Field("host"), "%s: a proxy is one host, without a wildcard", document.Quote(t.EgressProxy.Host))
+			c.Fail(at.Field("host"), "%s: a proxy is one host, without a wildcard", document.Quote(t.EgressProxy.Host))
 		}
 	}
 }
 
 func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) {
 	if l == nil {
-		c.fail(p, "a listener must not be null")
+		c.Fail(p, "a listener must not be null")
 		return
 	}
 	if l.Port == nil {
-		c.fail(p.Field("port"), "a listener needs a port")
+		c.Fail(p.Field("port"), "a listener needs a port")
 	} else {
-		c.port(p.Field("port").Field("number"), l.Port.Number)
+		c.Port(p.Field("port").Field("number"), l.Port.Number)
 		c.sidecarPort(p.Field("port"), l.Port)
 	}
 	if l.Bind != "" && !syntax.IsIP(l.Bind) {
-		c.fail(p.Field("bind"), "%s is not an IP address, which is what an inbound listener is bound to", document.Quote(l.Bind))
+		c.Fail(p.Field("bind"), "%s is not an IP address, which is what an inbound listener is bound to", document.Quote(l.Bind))
 	}
-	c.rule(p.Field("bind"), syntax.Listenable(l.Bind))
+	c.Rule(p.Field("bind"), syntax.Listenable(l.Bind))
 	if l.DefaultEndpoint != "" {
-		c.rule(p.Field("defaultEndpoint"), syntax.DefaultEndpoint(l.DefaultEndpoint))
+		c.Rule(p.Field("defaultEndpoint"), syntax.DefaultEndpoint(l.DefaultEndpoint))
 	}
 	c.vacant(p, l.GetPort(), l.CaptureMode)
-	c.connectionPool(p.Field("connectionPool"), l.ConnectionPool)
+	traffic.ConnectionPool(c.Checker, p.Field("connectionPool"), l.ConnectionPool)
 	protocol := strings.ToUpper(l.GetPort().GetProtocol())
 	if l.Tls == nil {
 		return
 	}
 	if protocol != "HTTPS" && protocol != "TLS" {
-		c.fail(p.Field("tls"), "needs a port with the protocol HTTPS or TLS; declare it, or remove tls")
+		c.Fail(p.Field("tls"), "needs a port with the protocol HTTPS or TLS; declare it, or remove tls")
 	}
 	c.inboundTLS(p.Field("tls"), l.Tls)
 }
@@ -76,18 +77,18 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 // sidecarPort checks the parts of a port that all listeners have in common.
 func (c *checker) sidecarPort(p *document.Path, port *networking.SidecarPort) {
 	if port.Name != "" {
-		c.rule(p.Field("name"), syntax.Name(port.Name))
+		c.Rule(p.Field("name"), syntax.Name(port.Name))
 	}
 	c.protocol(p.Field("protocol"), port.Protocol)
 	if port.TargetPort != 0 { //nolint:staticcheck // it is the field that must not be used
-		c.fail(p.Field("targetPort"), "has no place in a Sidecar; of an ingress listener, name the application's port in defaultEndpoint")
+		c.Fail(p.Field("targetPort"), "has no place in a Sidecar; of an ingress listener, name the application's port in defaultEndpoint")
 	}
 }
 
 // vacant warns of listeners with a socket on a port that is reserved for the proxy.
 func (c *checker) vacant(p *document.Path, port *networking.SidecarPort, mode networking.CaptureMode) {
 	if n := port.GetNumber(); mesh.Reserved(n, mode == networking.CaptureMode_NONE) {
-		c.warn(p.Field("port").Field("number"), "%d is a port that the proxy or its agent uses itself: there is no such listener", n)
+		c.Warn(p.Field("port").Field("number"), "%d is a port that the proxy or its agent uses itself: there is no such listener", n)
 	}
 }
 
@@ -97,15 +98,15 @@ func (c *checker) egresses(p *document.Path, listeners []*networking.IstioEgress
 	for i, l := range listeners {
 		at := p.At(i)
 		if l == nil {
-			c.fail(at, "a listener must not be null")
+			c.Fail(at, "a listener must not be null")
 			continue
 		}
 		c.egress(at, l)
 		if l.Port == nil {
 			if general >= 0 {
-				c.fail(at.Field("port"), "egress[%d] has no port either; one listener for all other ports is enough", general)
+				c.Fail(at.Field("port"), "egress[%d] has no port either; one listener for all other ports is enough", general)
 			} else if i < len(listeners)-1 {
-				c.fail(at.Field("port"), "a listener without a port is for all other ports; move it to the end")
+				c.Fail(at.Field("port"), "a listener without a port is for all other ports; move it to the end")
 			}
 			general = i
 			continue
@@ -115,7 +116,7 @@ func (c *checker) egresses(p *document.Path, listeners []*networking.IstioEgress
 			socket, field = l.Bind, at.Field("bind")
 		}
 		if sockets[socket] {
-			c.fail(field, "another listener has the same socket")
+			c.Fail(field, "another listener has the same socket")
 		}
 		sockets[socket] = true
 	}
@@ -126,34 +127,34 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 	switch {
 	case l.Port == nil:
 		if l.Bind != "" {
-			c.warn(p.Field("bind"), "has no effect on a listener without a port")
+			c.Warn(p.Field("bind"), "has no effect on a listener without a port")
 		}
 		if l.CaptureMode != networking.CaptureMode_DEFAULT {
-			c.warn(p.Field("captureMode"), "has no effect on a listener without a port")
+			c.Warn(p.Field("captureMode"), "has no effect on a listener without a port")
 		}
 	case syntax.IsUnix(l.Bind):
 		if l.Port.Number != 0 {
-			c.fail(p.Field("port").Field("number"), "a socket has no port number; write 0")
+			c.Fail(p.Field("port").Field("number"), "a socket has no port number; write 0")
 		}
 		if l.CaptureMode == networking.CaptureMode_IPTABLES {
-			c.fail(p.Field("captureMode"), "traffic to a socket is not captured; use NONE")
+			c.Fail(p.Field("captureMode"), "traffic to a socket is not captured; use NONE")
 		}
-		if protocol, _ := mesh.ParseProtocol(l.Port.Protocol); c.rule(p.Field("bind"), syntax.Unix(l.Bind)) && protocol == mesh.UDP {
-			c.warn(p.Field("bind"), "has no effect: sidecars take connections at sockets, and no datagrams; write TCP, TLS or HTTP")
+		if protocol, _ := mesh.ParseProtocol(l.Port.Protocol); c.Rule(p.Field("bind"), syntax.Unix(l.Bind)) && protocol == mesh.UDP {
+			c.Warn(p.Field("bind"), "has no effect: sidecars take connections at sockets, and no datagrams; write TCP, TLS or HTTP")
 		}
 	default:
-		c.port(p.Field("port").Field("number"), l.Port.Number)
+		c.Port(p.Field("port").Field("number"), l.Port.Number)
 		if l.Bind != "" && !syntax.IsIP(l.Bind) {
-			c.fail(p.Field("bind"), "%s is not an IP address or a unix:// socket", document.Quote(l.Bind))
+			c.Fail(p.Field("bind"), "%s is not an IP address or a unix:// socket", document.Quote(l.Bind))
 		}
-		c.rule(p.Field("bind"), syntax.Listenable(l.Bind))
+		c.Rule(p.Field("bind"), syntax.Listenable(l.Bind))
 	}
 	if l.Port != nil {
 		c.vacant(p, l.Port, l.CaptureMode)
 		c.sidecarPort(p.Field("port"), l.Port)
 	}
 	if len(l.Hosts) == 0 {
-		c.fail(p.Field("hosts"), "an egress listener needs hosts: */* for all, ~/* for none")
+		c.Fail(p.Field("hosts"), "an egress listener needs hosts: */* for all, ~/* for none")
 	}
 	for i, h := range l.Hosts {
 		c.importHost(p.Field("hosts").At(i), h)
@@ -164,18 +165,18 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 func (c *checker) importHost(p *document.Path, s string) {
 	namespace, host, ok := strings.Cut(s, "/")
 	if !ok {
-		c.fail(p, "%s does not have the form namespace/host; write ./%s for the own namespace, */%s for all", document.Quote(s), s, s)
+		c.Fail(p, "%s does not have the form namespace/host; write ./%s for the own namespace, */%s for all", document.Quote(s), s, s)
 		return
 	}
 	switch rest := strings.TrimPrefix(namespace, "~"); {
 	case rest == "*", rest == ".", rest == "" && namespace != "":
 	default:
 		if reason := syntax.Name(rest); reason != "" {
-			c.fail(p, "%s; or write *, . (the own namespace) or ~ (exclude)", reason)
+			c.Fail(p, "%s; or write *, . (the own namespace) or ~ (exclude)", reason)
 		}
 	}
-	if c.rule(p, syntax.WholeWildcard(host)) && host != "*" && !strings.Contains(host, ".") {
-		c.fail(p, "%s has no dot; write the full name of the host, such as %s.default.svc.cluster.local, or *", document.Quote(host), host)
+	if c.Rule(p, syntax.WholeWildcard(host)) && host != "*" && !strings.Contains(host, ".") {
+		c.Fail(p, "%s has no dot; write the full name of the host, such as %s.default.svc.cluster.local, or *", document.Quote(host), host)
 	}
 }
 
@@ -194,16 +195,16 @@ func (c *checker) imports(p *document.Path, listeners []*networking.IstioEgressL
 				}
 				same := h == other && k < j
 				if otherNamespace == "." {
-					otherNamespace = c.namespace
+					otherNamespace = c.Namespace
 				}
 				mine := namespace
 				if mine == "." {
-					mine = c.namespace
+					mine = c.Namespace
 				}
 				wider := otherHost == "*" && (host != "*" || otherNamespace == "*" && mine != "*") &&
 					(otherNamespace == "*" || otherNamespace == mine)
 				if same || wider {
-					c.warn(p.At(i).Field("hosts").At(j), "hosts[%d] %s covers it already", k, document.Quote(other))
+					c.Warn(p.At(i).Field("hosts").At(j), "hosts[%d] %s covers it already", k, document.Quote(other))
 					break
 				}
 			}

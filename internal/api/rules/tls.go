@@ -1,60 +1,14 @@
 package rules
 
 import (
-	"slices"
 	"strings"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/api/destination"
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/check"
 )
-
-// IsCurve reports whether Envoy has a curve of this name.
-func IsCurve(name string) bool {
-	return slices.Contains([]string{"P-256", "P-384", "P-521", "X25519", "X25519MLKEM768"}, name)
-}
-
-// IsCipher reports whether Envoy has a cipher suite of this name for TLS 1.2.
-func IsCipher(name string) bool {
-	return slices.Contains([]string{
-		"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384",
-		"ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-RSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES128-SHA", "ECDHE-RSA-AES128-SHA",
-		"ECDHE-ECDSA-AES256-SHA", "ECDHE-RSA-AES256-SHA", "AES128-GCM-SHA256", "AES256-GCM-SHA384", "AES128-SHA", "AES256-SHA",
-	}, name)
-}
-
-// meshTLS checks the settings of the mesh for TLS.
-func (c *checker) meshTLS(p *document.Path, name string, s *meshconfig.MeshConfig_TLSConfig) {
-	if name == "meshMTLS" && len(s.GetEcdhCurves()) > 0 {
-		c.fail(p.Field(name).Field("ecdhCurves"), "cannot be chosen within the mesh; set tlsDefaults.ecdhCurves instead")
-	} else {
-		c.known(p.Field(name).Field("ecdhCurves"), s.GetEcdhCurves(), "curve", IsCurve)
-	}
-	if s != nil {
-		c.meshProtocol(p.Field(name).Field("minProtocolVersion"), s.MinProtocolVersion)
-	}
-	c.known(p.Field(name).Field("cipherSuites"), s.GetCipherSuites(), "cipher suite", IsCipher)
-}
-
-// known warns of names in a list that are not known, and that are named twice.
-func (c *checker) known(p *document.Path, names []string, what string, is func(string) bool) {
-	seen := map[string]bool{}
-	for i, name := range names {
-		if !is(name) && !(what == "cipher suite" && isCipherGroup(name)) {
-			c.warn(p.At(i), "%s is not a %s that is known here: ignored", document.Quote(name), what)
-		}
-		if seen[name] {
-			c.warn(p.At(i), "%s is named twice", document.Quote(name))
-		}
-		seen[name] = true
-	}
-}
-
-// isCipherGroup reports whether a text means several suites, in the notation of OpenSSL.
-func isCipherGroup(name string) bool {
-	return name == "" || name == "ALL" || strings.ContainsAny(name[:1], "+-!@")
-}
 
 // certificateFiles are the settings of a server for certificates in files.
 type certificateFiles interface {
@@ -68,27 +22,27 @@ func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
 	if t == nil {
 		return
 	}
-	c.known(p.Field("cipherSuites"), t.CipherSuites, "cipher suite", IsCipher)
-	c.known(p.Field("ecdhCurves"), t.EcdhCurves, "curve", IsCurve)
+	c.Ciphers(p.Field("cipherSuites"), t.CipherSuites)
+	c.Curves(p.Field("ecdhCurves"), t.EcdhCurves)
 	low, high := t.MinProtocolVersion, t.MaxProtocolVersion
 	if (low == networking.ServerTLSSettings_TLSV1_0 || low == networking.ServerTLSSettings_TLSV1_1) && len(t.CipherSuites) == 0 {
-		c.warn(p.Field("minProtocolVersion"), "%s needs cipherSuites that it has; without them clients of that version are refused", low)
+		c.Warn(p.Field("minProtocolVersion"), "%s needs cipherSuites that it has; without them clients of that version are refused", low)
 	}
 	if low != 0 && high != 0 && low > high {
-		c.fail(p.Field("minProtocolVersion"), "%s is above the maximum %s", low, high)
+		c.Fail(p.Field("minProtocolVersion"), "%s is above the maximum %s", low, high)
 	}
 	sources := certificateSettings(t)
 	switch t.Mode {
 	case networking.ServerTLSSettings_ISTIO_MUTUAL:
 		for _, name := range sources {
 			if name != "caCrl" {
-				c.fail(p.Field(name), "mode ISTIO_MUTUAL uses the certificates of the mesh; remove it, or use another mode")
+				c.Fail(p.Field(name), "mode ISTIO_MUTUAL uses the certificates of the mesh; remove it, or use another mode")
 			}
 		}
 		return
 	case networking.ServerTLSSettings_PASSTHROUGH, networking.ServerTLSSettings_AUTO_PASSTHROUGH:
 		for _, name := range sources {
-			c.warn(p.Field(name), "has no effect in mode %s, which does not end TLS", t.Mode)
+			c.Warn(p.Field(name), "has no effect in mode %s, which does not end TLS", t.Mode)
 		}
 	}
 	c.certificateSources(p, t)
@@ -130,7 +84,7 @@ func (c *checker) certificateSources(p *document.Path, t *networking.ServerTLSSe
 		case first == "":
 			first = f.name
 		default:
-			c.fail(p.Field(f.name), "excludes %s; take the certificate from one of them", first)
+			c.Fail(p.Field(f.name), "excludes %s; take the certificate from one of them", first)
 		}
 	}
 	for _, l := range []struct {
@@ -138,24 +92,24 @@ func (c *checker) certificateSources(p *document.Path, t *networking.ServerTLSSe
 		n    int
 	}{{"credentialNames", len(t.CredentialNames)}, {"tlsCertificates", len(t.TlsCertificates)}} {
 		if l.n > 2 {
-			c.fail(p.Field(l.name), "has %d entries, the limit is 2: one for each kind of key", l.n)
+			c.Fail(p.Field(l.name), "has %d entries, the limit is 2: one for each kind of key", l.n)
 		}
 	}
 }
 
 // configMaps warns of ConfigMaps where a certificate with its key is needed, and of names of none.
 func (c *checker) configMaps(p *document.Path, t *networking.ServerTLSSettings) {
-	if strings.HasPrefix(t.CredentialName, configMapScheme) {
-		c.warn(p.Field("credentialName"), noPair)
+	if strings.HasPrefix(t.CredentialName, destination.ConfigMapScheme) {
+		c.Warn(p.Field("credentialName"), check.NoPair)
 	}
 	for i, name := range t.CredentialNames {
-		if strings.HasPrefix(name, configMapScheme) {
-			c.warn(p.Field("credentialNames").At(i), noPair)
+		if strings.HasPrefix(name, destination.ConfigMapScheme) {
+			c.Warn(p.Field("credentialNames").At(i), check.NoPair)
 		}
 	}
-	if rest, ok := strings.CutPrefix(t.CaCertCredentialName, configMapScheme); ok {
+	if rest, ok := strings.CutPrefix(t.CaCertCredentialName, destination.ConfigMapScheme); ok {
 		if namespace, name, _ := strings.Cut(rest, "/"); namespace == "" || name == "" {
-			c.warn(p.Field("caCertCredentialName"), "%s does not have the form configmap://namespace/name, so clients are refused", document.Quote(t.CaCertCredentialName))
+			c.Warn(p.Field("caCertCredentialName"), "%s does not have the form configmap://namespace/name, so clients are refused", document.Quote(t.CaCertCredentialName))
 		}
 	}
 }
@@ -165,7 +119,7 @@ func (c *checker) terminatedTLS(p *document.Path, t *networking.ServerTLSSetting
 	secret := t.CredentialName != "" || len(t.CredentialNames) > 0
 	if secret {
 		if t.CaCrl != "" {
-			c.fail(p.Field("caCrl"), "has no effect beside a credential; write the revocation list into the Secret, as ca.crl")
+			c.Fail(p.Field("caCrl"), "has no effect beside a credential; write the revocation list into the Secret, as ca.crl")
 		}
 		return
 	}
@@ -182,40 +136,40 @@ func (c *checker) terminatedTLS(p *document.Path, t *networking.ServerTLSSetting
 	}
 	if t.Mode == networking.ServerTLSSettings_SIMPLE {
 		if t.CaCrl != "" {
-			c.fail(p.Field("caCrl"), "mode SIMPLE asks clients for no certificate; remove it, or use mode MUTUAL")
+			c.Fail(p.Field("caCrl"), "mode SIMPLE asks clients for no certificate; remove it, or use mode MUTUAL")
 		}
 	} else if !hasCA {
-		c.fail(p.Field("caCertificates"), "mode %s needs the CA of the clients", t.Mode)
+		c.Fail(p.Field("caCertificates"), "mode %s needs the CA of the clients", t.Mode)
 	}
 }
 
 func (c *checker) certificate(p *document.Path, pair certificateFiles) {
 	if pair.GetServerCertificate() == "" {
-		c.fail(p.Field("serverCertificate"), "TLS needs a certificate")
+		c.Fail(p.Field("serverCertificate"), "TLS needs a certificate")
 	}
 	if pair.GetPrivateKey() == "" {
-		c.fail(p.Field("privateKey"), "TLS needs a private key")
+		c.Fail(p.Field("privateKey"), "TLS needs a private key")
 	}
 }
 
 // inboundTLS checks TLS of an inbound listener for clients that are not in the mesh.
 func (c *checker) inboundTLS(p *document.Path, t *networking.ServerTLSSettings) {
 	if t.Mode != networking.ServerTLSSettings_SIMPLE && t.Mode != networking.ServerTLSSettings_MUTUAL && t.Mode != networking.ServerTLSSettings_OPTIONAL_MUTUAL {
-		c.fail(p.Field("mode"), "must be SIMPLE or MUTUAL, not %s: TLS within the mesh is a matter of PeerAuthentication", t.Mode)
+		c.Fail(p.Field("mode"), "must be SIMPLE or MUTUAL, not %s: TLS within the mesh is a matter of PeerAuthentication", t.Mode)
 		return
 	}
 	if t.HttpsRedirect {
-		c.fail(p.Field("httpsRedirect"), "is for gateways only")
+		c.Fail(p.Field("httpsRedirect"), "is for gateways only")
 	}
 	if len(t.SubjectAltNames) > 0 {
-		c.fail(p.Field("subjectAltNames"), "is for gateways only")
+		c.Fail(p.Field("subjectAltNames"), "is for gateways only")
 	}
 	for _, f := range []struct {
 		name string
 		set  bool
 	}{{"credentialName", t.CredentialName != ""}, {"credentialNames", len(t.CredentialNames) > 0}} {
 		if f.set {
-			c.fail(p.Field(f.name), "is for gateways only; name files")
+			c.Fail(p.Field(f.name), "is for gateways only; name files")
 			return
 		}
 	}

@@ -17,13 +17,13 @@ func (c *checker) gateway(p *document.Path, name string) (sidecars bool) {
 	}
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok {
-		if c.rule(p, syntax.FQDN(name)) && strings.Contains(name, ".") {
-			c.warn(p, "%s: the dotted form is outdated; write namespace/name", document.Quote(name))
+		if c.Rule(p, syntax.FQDN(name)) && strings.Contains(name, ".") {
+			c.Warn(p, "%s: the dotted form is outdated; write namespace/name", document.Quote(name))
 		}
 		return false
 	}
-	if c.rule(p, syntax.Name(namespace)) {
-		c.rule(p, syntax.Name(short))
+	if c.Rule(p, syntax.Name(namespace)) {
+		c.Rule(p, syntax.Name(short))
 	}
 	return false
 }
@@ -33,9 +33,9 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 	if !sidecars {
 		sidecars = c.gateways(p.Field("gateways"), vs.Gateways)
 	}
-	c.exportTo(p.Field("exportTo"), vs.ExportTo, false)
+	c.ExportTo(p.Field("exportTo"), vs.ExportTo, false)
 	if len(vs.Http)+len(vs.Tls)+len(vs.Tcp) == 0 {
-		c.fail(p, "has no routes; give it http, tls or tcp")
+		c.Fail(p, "has no routes; give it http, tls or tcp")
 	}
 	delegate := len(vs.Hosts) == 0
 	if delegate {
@@ -65,13 +65,13 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 // leaf checks a VirtualService without hosts, to which others delegate.
 func (c *checker) leaf(p *document.Path, vs *networking.VirtualService) {
 	if len(vs.Gateways) > 0 {
-		c.fail(p.Field("gateways"), "a VirtualService without hosts is a delegate and takes its gateways from its root; add hosts or remove gateways")
+		c.Fail(p.Field("gateways"), "a VirtualService without hosts is a delegate and takes its gateways from its root; add hosts or remove gateways")
 	}
 	if len(vs.Tls) > 0 {
-		c.fail(p.Field("tls"), "a VirtualService without hosts is a delegate, and only http can be delegated; add hosts or remove tls")
+		c.Fail(p.Field("tls"), "a VirtualService without hosts is a delegate, and only http can be delegated; add hosts or remove tls")
 	}
 	if len(vs.Tcp) > 0 {
-		c.fail(p.Field("tcp"), "a VirtualService without hosts is a delegate, and only http can be delegated; add hosts or remove tcp")
+		c.Fail(p.Field("tcp"), "a VirtualService without hosts is a delegate, and only http can be delegated; add hosts or remove tcp")
 	}
 }
 
@@ -83,13 +83,13 @@ func (c *checker) virtualHosts(p *document.Path, vs *networking.VirtualService, 
 		case syntax.IsIP(h):
 		case generated && syntax.IsGeneratedSNI(h):
 		case h == "*" && sidecars:
-			c.fail(at, "the bare wildcard is for gateways only; name the hosts, or gateways other than mesh")
+			c.Fail(at, "the bare wildcard is for gateways only; name the hosts, or gateways other than mesh")
 		default:
-			c.rule(at, syntax.Wildcard(h))
+			c.Rule(at, syntax.Wildcard(h))
 		}
 		for j, other := range hosts[:i] {
 			if syntax.HostsOverlap(h, other) {
-				c.fail(at, "%s and hosts[%d] %s are the same hosts; keep one of them", document.Quote(h), j, document.Quote(other))
+				c.Fail(at, "%s and hosts[%d] %s are the same hosts; keep one of them", document.Quote(h), j, document.Quote(other))
 				break
 			}
 		}
@@ -111,20 +111,20 @@ func matchesServerNames(vs *networking.VirtualService) bool {
 // destination checks a destination.
 func (c *checker) destination(p *document.Path, d *networking.Destination) {
 	if d == nil {
-		c.fail(p, "a destination is needed")
+		c.Fail(p, "a destination is needed")
 		return
 	}
 	at := p.Field("host")
 	if d.Host == "*" {
-		c.fail(at, "the bare wildcard is no destination; name a host")
+		c.Fail(at, "the bare wildcard is no destination; name a host")
 	} else {
-		c.rule(at, syntax.Wildcard(d.Host))
+		c.Rule(at, syntax.Wildcard(d.Host))
 	}
 	if d.Subset != "" {
-		c.rule(p.Field("subset"), syntax.Name(d.Subset))
+		c.Rule(p.Field("subset"), syntax.Name(d.Subset))
 	}
 	if d.Port != nil {
-		c.port(p.Field("port").Field("number"), d.Port.Number)
+		c.Port(p.Field("port").Field("number"), d.Port.Number)
 	}
 }
 
@@ -135,29 +135,29 @@ func (c *checker) weights(p *document.Path, n int, weight func(int) int32) {
 		total += max(0, int64(weight(i)))
 	}
 	if n > 1 && total == 0 {
-		c.fail(p, "the weights add up to 0, so no destination gets anything; give one of them a weight")
+		c.Fail(p, "the weights add up to 0, so no destination gets anything; give one of them a weight")
 	}
 	if total > 1<<32-1 {
-		c.fail(p, "the weights add up to %d, the limit is %d", total, uint32(1<<32-1))
+		c.Fail(p, "the weights add up to %d, the limit is %d", total, uint32(1<<32-1))
 	}
 }
 
 func (c *checker) tlsRoute(p *document.Path, r *networking.TLSRoute, vs *networking.VirtualService) {
 	if r == nil {
-		c.fail(p, "a route must not be null")
+		c.Fail(p, "a route must not be null")
 		return
 	}
 	if len(r.Match) == 0 {
-		c.fail(p.Field("match"), "a TLS route needs a match with server names (sniHosts)")
+		c.Fail(p.Field("match"), "a TLS route needs a match with server names (sniHosts)")
 	}
 	for i, m := range r.Match {
 		at := p.Field("match").At(i)
 		if m == nil {
-			c.fail(at, "a match must not be null")
+			c.Fail(at, "a match must not be null")
 			continue
 		}
 		if len(m.SniHosts) == 0 {
-			c.fail(at.Field("sniHosts"), "a TLS match needs server names")
+			c.Fail(at.Field("sniHosts"), "a TLS match needs server names")
 		}
 		for j, sni := range m.SniHosts {
 			c.sni(at.Field("sniHosts").At(j), sni, vs)
@@ -170,18 +170,18 @@ func (c *checker) tlsRoute(p *document.Path, r *networking.TLSRoute, vs *network
 // sni checks a server name: it must be one of the VirtualService's hosts.
 func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualService) {
 	if syntax.IsIP(sni) {
-		c.warn(p, "%s is an IP address, which clients do not send as a server name; match destinationSubnets", document.Quote(sni))
+		c.Warn(p, "%s is an IP address, which clients do not send as a server name; match destinationSubnets", document.Quote(sni))
 		return
 	}
 	gatewaysOnly := len(vs.Gateways) > 0
 	for _, g := range vs.Gateways {
 		gatewaysOnly = gatewaysOnly && g != mesh.Gateway
 	}
-	if !(gatewaysOnly && syntax.IsGeneratedSNI(sni)) && !c.rule(p, syntax.Wildcard(sni)) {
+	if !(gatewaysOnly && syntax.IsGeneratedSNI(sni)) && !c.Rule(p, syntax.Wildcard(sni)) {
 		return
 	}
 	if mesh.IsPartialWildcard(sni) {
-		c.warn(p, "%s has no effect: in server names a wildcard replaces whole labels; write *.example.com", document.Quote(sni))
+		c.Warn(p, "%s has no effect: in server names a wildcard replaces whole labels; write *.example.com", document.Quote(sni))
 	}
 	for _, h := range vs.Hosts {
 		if syntax.Covers(strings.ToLower(h), strings.ToLower(sni)) {
@@ -189,19 +189,19 @@ func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualServic
 		}
 	}
 	if len(vs.Hosts) > 0 {
-		c.fail(p, "%s is none of spec.hosts; add it there", document.Quote(sni))
+		c.Fail(p, "%s is none of spec.hosts; add it there", document.Quote(sni))
 	}
 }
 
 func (c *checker) tcpRoute(p *document.Path, r *networking.TCPRoute) {
 	if r == nil {
-		c.fail(p, "a route must not be null")
+		c.Fail(p, "a route must not be null")
 		return
 	}
 	for i, m := range r.Match {
 		at := p.Field("match").At(i)
 		if m == nil {
-			c.fail(at, "a match must not be null")
+			c.Fail(at, "a match must not be null")
 			continue
 		}
 		c.match4(at, m.DestinationSubnets, m.SourceSubnet, m.Gateways, m.SourceNamespace)
@@ -212,14 +212,14 @@ func (c *checker) tcpRoute(p *document.Path, r *networking.TCPRoute) {
 // match4 checks the fields that matches of TLS and TCP routes have in common.
 func (c *checker) match4(p *document.Path, subnets []string, source string, gateways []string, namespace string) {
 	for i, s := range subnets {
-		c.rule(p.Field("destinationSubnets").At(i), syntax.Subnet(s))
+		c.Rule(p.Field("destinationSubnets").At(i), syntax.Subnet(s))
 	}
 	if source != "" {
-		c.rule(p.Field("sourceSubnet"), syntax.Subnet(source))
+		c.Rule(p.Field("sourceSubnet"), syntax.Subnet(source))
 	}
 	c.gateways(p.Field("gateways"), gateways)
 	if namespace != "" {
-		c.rule(p.Field("sourceNamespace"), syntax.Name(namespace))
+		c.Rule(p.Field("sourceNamespace"), syntax.Name(namespace))
 	}
 }
 
@@ -227,11 +227,11 @@ func (c *checker) match4(p *document.Path, subnets []string, source string, gate
 func (c *checker) route4(p *document.Path, route []*networking.RouteDestination) {
 	at := p.Field("route")
 	if len(route) == 0 {
-		c.fail(at, "a route needs a destination")
+		c.Fail(at, "a route needs a destination")
 	}
 	for i, d := range route {
 		if d == nil {
-			c.fail(at.At(i), "a destination must not be null")
+			c.Fail(at.At(i), "a destination must not be null")
 			continue
 		}
 		c.destination(at.At(i).Field("destination"), d.Destination)

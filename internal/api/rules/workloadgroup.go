@@ -1,7 +1,9 @@
 package rules
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -14,21 +16,21 @@ import (
 func (c *checker) workloadGroup(p *document.Path, s *networking.WorkloadGroup) {
 	template := p.Field("template")
 	if s.Template == nil {
-		c.fail(template, "a WorkloadGroup needs a template for its workloads; write template: {} if it says nothing")
+		c.Fail(template, "a WorkloadGroup needs a template for its workloads; write template: {} if it says nothing")
 	}
 	if address := s.GetTemplate().GetAddress(); syntax.IsUnix(address) {
-		c.rule(template.Field("address"), syntax.Unix(address))
+		c.Rule(template.Field("address"), syntax.Unix(address))
 		if len(s.Template.Ports) > 0 {
-			c.fail(template.Field("ports"), "a socket has no ports; remove them")
+			c.Fail(template.Field("ports"), "a socket has no ports; remove them")
 		}
 	}
 	labels := p.Field("metadata").Field("labels")
-	for _, key := range sortedKeys(s.GetMetadata().GetLabels()) {
-		c.rule(labels.Key(key), syntax.WorkloadLabel(key, s.Metadata.Labels[key]))
+	for _, key := range slices.Sorted(maps.Keys(s.GetMetadata().GetLabels())) {
+		c.Rule(labels.Key(key), syntax.WorkloadLabel(key, s.Metadata.Labels[key]))
 	}
 	annotations := p.Field("metadata").Field("annotations")
-	for _, key := range sortedKeys(s.GetMetadata().GetAnnotations()) {
-		c.rule(annotations.Key(key), syntax.Annotation(key))
+	for _, key := range slices.Sorted(maps.Keys(s.GetMetadata().GetAnnotations())) {
+		c.Rule(annotations.Key(key), syntax.Annotation(key))
 	}
 	if s.Probe != nil {
 		c.probe(p.Field("probe"), s.Probe)
@@ -45,12 +47,12 @@ func (c *checker) probe(p *document.Path, probe *networking.ReadinessProbe) {
 		{"successThreshold", probe.SuccessThreshold}, {"failureThreshold", probe.FailureThreshold},
 	} {
 		if n.value < 0 {
-			c.fail(p.Field(n.field), "%d is less than 0", n.value)
+			c.Fail(p.Field(n.field), "%d is less than 0", n.value)
 		}
 	}
 	port := func(of string, n uint32) {
 		if n == 0 || n > math.MaxUint16 {
-			c.rule(p.Field(of).Field("port"), syntax.Port(n))
+			c.Rule(p.Field(of).Field("port"), syntax.Port(n))
 		}
 	}
 	switch m := probe.HealthCheckMethod.(type) {
@@ -62,27 +64,27 @@ func (c *checker) probe(p *document.Path, probe *networking.ReadinessProbe) {
 	case *networking.ReadinessProbe_Grpc: // package shape checks the port
 	case *networking.ReadinessProbe_Exec:
 		if len(m.Exec.GetCommand()) == 0 {
-			c.fail(p.Field("exec").Field("command"), "a command has at least one word")
+			c.Fail(p.Field("exec").Field("command"), "a command has at least one word")
 		}
 		for i, word := range m.Exec.GetCommand() {
 			if word == "" {
-				c.fail(p.Field("exec").Field("command").At(i), "a word of a command must not be empty")
+				c.Fail(p.Field("exec").Field("command").At(i), "a word of a command must not be empty")
 			}
 		}
 	case nil:
-		c.fail(p, "the probe names no way to ask the application; set httpGet, tcpSocket, exec or grpc")
+		c.Fail(p, "the probe names no way to ask the application; set httpGet, tcpSocket, exec or grpc")
 	}
 }
 
 // httpProbe checks a probe by a request.
 func (c *checker) httpProbe(p *document.Path, probe *networking.HTTPHealthCheckConfig) {
 	if s := probe.GetScheme(); s != "" && s != "HTTP" && s != "HTTPS" {
-		c.fail(p.Field("scheme"), "must be HTTP or HTTPS, not %s", document.Quote(s))
+		c.Fail(p.Field("scheme"), "must be HTTP or HTTPS, not %s", document.Quote(s))
 	}
 	for i, h := range probe.GetHttpHeaders() {
 		at := p.Field("httpHeaders").At(i).Field("name")
 		if h.GetName() == "" || strings.Trim(h.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
-			c.fail(at, "%s is not the name of a header of letters, digits and -", document.Quote(h.GetName()))
+			c.Fail(at, "%s is not the name of a header of letters, digits and -", document.Quote(h.GetName()))
 		}
 	}
 }

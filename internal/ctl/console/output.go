@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -61,4 +63,26 @@ func Show(w io.Writer, form string, v any, asText func(io.Writer) error) error {
 		return asText(w)
 	}
 	return Write(w, form, v)
+}
+
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Input reads a file; - is the standard input.
+func Input(name string, stdin io.Reader) ([]byte, error) {
+	if name != "-" {
+		return os.ReadFile(name)
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, api.MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the standard input: %w", err)
+	}
+	return data, nil
 }

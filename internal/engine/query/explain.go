@@ -18,6 +18,7 @@ type Reason struct {
 	Absent  bool           // the row does not exist, the group is empty, or the query has no result
 	Reads   []*Reason      // empty for rows and groups
 	Row     any            // the key of a row or group; nil for cells
+	Role    string         // of a row; see store.Table.SetRole
 }
 
 // Explain returns the dependencies of the cell, down to the rows. A cell that is reached twice has one Reason. It is
@@ -30,7 +31,7 @@ func (g *Graph) explain(id ID, seen map[ID]*Reason) *Reason {
 	}
 	if id.Leaf() {
 		leaf := g.db.Describe(id)
-		r := &Reason{Query: leaf.Space, Key: fmt.Sprint(leaf.Key), Changed: leaf.Changed, Absent: !leaf.Present, Row: leaf.Key}
+		r := &Reason{Query: leaf.Space, Key: fmt.Sprint(leaf.Key), Changed: leaf.Changed, Absent: !leaf.Present, Row: leaf.Key, Role: leaf.Role}
 		seen[id] = r
 		return r
 	}

@@ -60,6 +60,8 @@ type Reader interface {
 type LeafInfo struct {
 	// Space is the name of the table or index.
 	Space string
+	// Role is the role of the rows of the table; see Table.SetRole.
+	Role string
 	// Key is the key of the row or group; nil if the slot is free.
 	Key any
 	// Present reports that the row exists or that the group has members.

@@ -23,12 +23,15 @@ type Table[K comparable, V any] interface {
 	// OmitFromJournal keeps the table's changes out of the journal. It is for tables about connected clients: their
 	// changes are not part of the history of the configuration, and would push that out of the journal.
 	OmitFromJournal()
+	// SetRole says for explanations what the rows are for the results that are made of them, such as "routes". Without a role they are only indexes.
+	SetRole(role string)
 }
 
 // table is a Table with its rows.
 type table[K comparable, V any] struct {
 	db      *DB
 	name    string
+	role    string
 	space   int
 	equal   func(a, b V) bool
 	rows    slots[K, V]
@@ -49,6 +52,8 @@ func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool)
 }
 
 func (t *table[K, V]) OmitFromJournal() { t.unrecorded = true }
+
+func (t *table[K, V]) SetRole(role string) { t.role = role }
 
 func (t *table[K, V]) Get(r Reader, k K) (V, bool) {
 	if r.Naive() || r.Glancing() {
@@ -128,6 +133,10 @@ func (t *table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
 	tx.touch(LeafID(t.space, n), &now.changed)
 }
 
-func (t *table[K, V]) label() string              { return t.name }
-func (t *table[K, V]) describe(n uint32) LeafInfo { return t.rows.info(t.name, n) }
-func (t *table[K, V]) release(n uint32)           { t.rows.release(n) }
+func (t *table[K, V]) label() string { return t.name }
+func (t *table[K, V]) describe(n uint32) LeafInfo {
+	info := t.rows.info(t.name, n)
+	info.Role = t.role
+	return info
+}
+func (t *table[K, V]) release(n uint32) { t.rows.release(n) }

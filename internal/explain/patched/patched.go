@@ -17,7 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/explain/why"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 )
 
 // Version is the version of the form of answers.
@@ -123,12 +123,12 @@ func (m Mesh) Ask(namespace, name string) (*Answer, error) {
 
 // effect is an effect, and how many kinds of proxies have it.
 type effect struct {
-	class.PatchEffect
+	patching.Difference
 	kinds int
 }
 
 // collect adds an effect, unless another kind of proxies has it already.
-func collect(list []effect, e class.PatchEffect) []effect {
+func collect(list []effect, e patching.Difference) []effect {
 	at := slices.IndexFunc(list, func(o effect) bool {
 		return o.Type == e.Type && o.Name == e.Name && o.Piece == e.Piece && slices.Equal(o.Outcomes, e.Outcomes) &&
 			proto.Equal(o.Before, e.Before) && proto.Equal(o.After, e.After)

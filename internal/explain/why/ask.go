@@ -13,7 +13,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/gatewayrows"
 	"github.com/pilotmesh/pilot/internal/state/settings"
-	"github.com/pilotmesh/pilot/internal/view/peer"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -145,8 +144,8 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 		}
 		switch key := leaf.Row.(type) {
 		case api.Key:
-			if part := roleOf(leaf.Query); part != "" {
-				i.addSource(key, part, "", leaf.Changed)
+			if leaf.Role != "" {
+				i.addSource(key, leaf.Role, "", leaf.Changed)
 			}
 		case gatewayrows.ServerKey:
 			i.addSource(key.Gateway, "servers", "", leaf.Changed)
@@ -154,39 +153,4 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 			i.addSource(api.Key{Kind: "MeshConfig"}, "mesh settings", "", leaf.Changed)
 		}
 	}
-}
-
-// roleOf is the role of a row of a table. It is empty for rows that are only indexes.
-func roleOf(table string) string {
-	switch table {
-	case "services":
-		return "service"
-	case "endpoints", "slices":
-		return "endpoints"
-	case "workloads":
-		return "endpoint"
-	case "virtualServices", "gatewayBindings", "gatewayRoutes":
-		return "routes"
-	case "destinationRules":
-		return "policy"
-	case "sidecars":
-		return "scope"
-	case "peerPolicies":
-		return peer.Role
-	case "gatewayServers":
-		return "servers"
-	case "authorizationPolicies":
-		return "access"
-	case "requestAuthentications":
-		return "tokens"
-	case "envoyFilters":
-		return "patches"
-	case "telemetries":
-		return "telemetry"
-	case "extensionPlaces", "extensionContents":
-		return "extension"
-	case "proxyConfigs":
-		return "settings of proxies"
-	}
-	return ""
 }

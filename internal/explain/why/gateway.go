@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
-	"github.com/pilotmesh/pilot/internal/view/peer"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -19,7 +19,7 @@ func (i *inquiry) addReceiver(listener string) {
 		i.addServers(listener)
 	case listener == envoy.VirtualInbound:
 		if by := i.Queries.Services.Peers.Explain(i.r, i.class.Namespace, i.labels(), 0).By; by != (api.Key{}) {
-			i.addSource(by, peer.Role, "", 0)
+			i.addSource(by, policies.PeerRole, "", 0)
 		}
 	default:
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/explain/why/reply"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/view/peer"
+	"github.com/pilotmesh/pilot/internal/state/policies"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -71,7 +71,7 @@ func (i *inquiry) inboundMode(port uint32) {
 		i.addReason(d.By, "", "mutual TLS of the mesh is %s", d.Mode)
 	}
 	if d.By != (api.Key{}) {
-		i.addSource(d.By, peer.Role, "", 0)
+		i.addSource(d.By, policies.PeerRole, "", 0)
 	}
 	if i.class.NoCertificate && d.Mode != mesh.MTLSDisabled {
 		i.addReason(api.Key{}, "", "the proxy has no certificate of the mesh: it takes plain text where both are allowed, and refuses all connections where mutual TLS is required")

@@ -31,7 +31,6 @@ import (
 // are listed in doc/differences.md. A case in this list that passes is an error.
 var different = map[string]string{
 	"entry-same-host":           "a Service keeps its address as a name beside a ServiceEntry, and the identities of pods that are gone are not expected any more",
-	"entry-selects-pods-change": "a proxy whose pod is gone serves no ports",
 	"pod-node-late":             "a node counts when it comes, and not when its pods or slices are written later",
 	"pod-removed-first":         "the endpoint of a removed pod goes with it",
 	"proxy-external-name":       "a service of type ExternalName selects no pods",

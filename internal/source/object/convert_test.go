@@ -99,7 +99,8 @@ func TestProtocol(t *testing.T) {
 		{name: "a", app: app("kubernetes.io/ws"), number: 80, want: mesh.HTTP},
 		{name: "a", app: app("kubernetes.io/wss"), number: 80, want: mesh.HTTPS},
 		{transport: core.ProtocolUDP, name: "http", number: 80, want: mesh.UDP},
-		{transport: core.ProtocolSCTP, app: app("http"), number: 80, want: mesh.UDP},
+		{transport: core.ProtocolSCTP, app: app("http"), number: 80, want: mesh.HTTP},
+		{transport: core.ProtocolSCTP, name: "s1", number: 36412, want: mesh.Auto},
 	} {
 		if got := protocol(c.transport, c.app, c.name, c.number); got != c.want {
 			t.Errorf("%+v: %v", c, got)
@@ -121,6 +122,14 @@ spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, "fd00::1"], selector: {b: "2"
 				Selector: intern.Of(mesh.Label{Name: "a", Value: "1"}, mesh.Label{Name: "b", Value: "2"}), NodeLocal: true, Distribution: "PreferClose",
 				Ports: []kube.ServicePort{{Name: "http", Number: 80, Protocol: mesh.HTTP, Target: 8080},
 					{Name: "x", Number: 81, TargetName: "named"}, {Name: "z", Number: 82, Protocol: mesh.UDP, Target: 82}},
+			}},
+		{"SCTP beside TCP", `
+metadata: {name: a}
+spec: {clusterIP: 10.0.0.1, ports: [{name: s, port: 80, protocol: SCTP}, {name: http, port: 80}, {name: t, port: 81, protocol: SCTP}, {name: u, port: 81, protocol: UDP}]}`,
+			&kube.Service{
+				Addresses: []string{"10.0.0.1"},
+				Ports: []kube.ServicePort{{Name: "http", Number: 80, Protocol: mesh.HTTP, Target: 80}, {Name: "t", Number: 81, Target: 81},
+					{Name: "u", Number: 81, Protocol: mesh.UDP, Target: 81}},
 			}},
 		{"headless, with identities", `
 metadata: {annotations: {alpha.istio.io/kubernetes-serviceaccounts: "a,b", alpha.istio.io/canonical-serviceaccounts: "spiffe://x/y",

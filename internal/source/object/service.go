@@ -68,9 +68,18 @@ func (c *Converter) Service(s *core.Service) *kube.Service {
 	}
 	v.DualStack = c.Written && bothVersions(&s.Spec)
 	for i := range s.Spec.Ports {
-		v.Ports = append(v.Ports, c.servicePort(&s.Spec.Ports[i]))
+		if p := &s.Spec.Ports[i]; p.Protocol != core.ProtocolSCTP || !hasTCP(s.Spec.Ports, p.Port) {
+			v.Ports = append(v.Ports, c.servicePort(p))
+		}
 	}
 	return v
+}
+
+// hasTCP reports whether one of the ports takes TCP connections at a number.
+func hasTCP(ports []core.ServicePort, number int32) bool {
+	return slices.ContainsFunc(ports, func(p core.ServicePort) bool {
+		return p.Port == number && p.Protocol != core.ProtocolUDP && p.Protocol != core.ProtocolSCTP
+	})
 }
 
 // bothVersions reports whether a Service says that it has addresses, or endpoints, of both IP versions.
@@ -172,12 +181,11 @@ func list(text string) (items []string) {
 	return items
 }
 
-// protocol returns the protocol of a port of a service. The transport decides first, then appProtocol, or the name of the port if it is not set. If
+// protocol returns the protocol of a port of a service. UDP decides first, then appProtocol, or the name of the port if it is not set. If
 // that names no known protocol, the number decides, for protocols in which the server speaks first: detection would wait for first bytes of the
-// client that never come.
+// client that never come. A port for SCTP is declared like one for TCP, as in Istio: no SCTP is captured, so nothing depends on it.
 func protocol(transport core.Protocol, app *string, name string, number int32) mesh.Protocol {
-	switch transport {
-	case core.ProtocolUDP, core.ProtocolSCTP:
+	if transport == core.ProtocolUDP {
 		return mesh.UDP
 	}
 	if app != nil {

@@ -237,7 +237,9 @@ func (g *Routes) equal(o *Routes) bool {
 func (g *Tables) Define(db *store.DB, domain string) {
 	g.domain = domain
 	g.Servers = store.NewTable[api.Key, *Servers](db, "gatewayServers", (*Servers).equal)
+	g.Servers.SetRole("servers")
 	g.Routes = store.NewTable[api.Key, *Routes](db, "gatewayRoutes", (*Routes).equal)
+	g.Routes.SetRole("routes")
 	g.Selectors = store.NewTable[api.Key, mesh.Labels](db, "gatewaySelectors", func(a, b mesh.Labels) bool { return a == b })
 	g.Selecting = store.NewIndex(g.Selectors, "gatewaysSelecting", func(k api.Key, labels mesh.Labels, add func(mesh.Label, selected.Policy)) {
 		var first mesh.Label
@@ -317,6 +319,7 @@ func (g *Tables) defineAdmission(db *store.DB) {
 
 func (g *Tables) defineBindings(db *store.DB) {
 	g.Bindings = store.NewTable[api.Key, *Binding](db, "gatewayBindings", (*Binding).equal)
+	g.Bindings.SetRole("routes")
 	g.BoundTo = store.NewIndex(g.Bindings, "boundToGateway", func(k api.Key, b *Binding, add func(Layer, api.Key)) {
 		for _, gw := range b.Gateways {
 			for _, layer := range append([]string{AnyLayer}, b.Layers...) {

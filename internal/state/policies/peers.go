@@ -30,9 +30,13 @@ type Peers struct {
 	Opening store.Index[string, selected.AgeKey]
 }
 
+// PeerRole is the role of a PeerAuthentication for a workload, in explanations.
+const PeerRole = "mutual TLS"
+
 // Define defines the tables in a store.
 func (p *Peers) Define(db *store.DB) {
 	p.Policies = store.NewTable[api.Key, *Peer](db, "peerPolicies", (*Peer).equal)
+	p.Policies.SetRole(PeerRole)
 	p.For = store.NewIndex(p.Policies, "peerPoliciesFor", func(k api.Key, p *Peer, add func(string, selected.AgeKey)) {
 		if len(p.Selector) == 0 {
 			add(k.Namespace, selected.AgeKey{Created: p.Created, Key: k})

@@ -194,7 +194,9 @@ type KeySet struct {
 func (s *Requests) Define(db *store.DB, fetcher mesh.KeyFetcher) {
 	s.fetcher = fetcher
 	s.Authorizations = store.NewTable[api.Key](db, "authorizationPolicies", func(a, b *Authorization) bool { return a.Hash == b.Hash })
+	s.Authorizations.SetRole("access")
 	s.Authentications = store.NewTable[api.Key](db, "requestAuthentications", func(a, b *Authentication) bool { return a.Hash == b.Hash })
+	s.Authentications.SetRole("tokens")
 	s.Selections = store.NewTable[api.Key](db, "policySelections", func(a, b selected.Workloads) bool { return a == b })
 	s.ForAll = store.NewIndex(s.Selections, "policiesForAll", selected.ForAll)
 	s.ByLabel = store.NewIndex(s.Selections, "policiesByLabel", selected.ByFirstLabel)

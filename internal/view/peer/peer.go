@@ -112,9 +112,6 @@ func (q *Queries) PlainTo(r *query.Reader, namespace string, labels mesh.Labels)
 	return plain
 }
 
-// Role is the name of the role of a policy for a workload, in explanations.
-const Role = "mutual TLS"
-
 // Decision is the mode of a workload's port and the policy that decides it.
 type Decision struct {
 	Mode mesh.MTLSMode

@@ -7,29 +7,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/claim"
 	"github.com/pilotmesh/pilot/internal/view/service/exposure"
-	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
 // maxLabels bounds how many labels of a workload count.
 const maxLabels = 30
-
-// LabelledClients names the clients of a set with labels that some rule matches or selects by. The results of such
-// rules form a layer above the view of the other clients of the set.
-type LabelledClients struct {
-	Set Set
-	// Labels are the relevant labels; see proxy.Class.
-	Labels mesh.Labels
-	// Rules are the DestinationRules that select the clients.
-	Rules traffic.SelectingRules
-}
-
-// LabelledClientsOf returns the labelled clients of a class. ok is false if no rule depends on their labels.
-func LabelledClientsOf(c proxy.Class) (k LabelledClients, ok bool) {
-	return LabelledClients{SetOf(c), c.Labels, RulesOf(c)}, !c.Labels.Empty() || !c.Rules.Empty()
-}
 
 // relevantLabels are the labels of a workload that occur in matches of rules that its namespace sees.
 func (q *Queries) relevantLabels(r *query.Reader, namespace string, labels mesh.Labels) mesh.Labels {
@@ -53,21 +36,22 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 		f, ok := q.services.FootprintAt(r, q.View(r, h), q.exposures(r, h))
 		return []exposure.Footprint{f}, ok
 	})
-	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(k LabelledClients, host omap.Name) HostInSet {
-		return HostInSet{string(host), k.Set.WithoutNames()}
+	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(a Audience, host omap.Name) HostInSet {
+		return HostInSet{string(host), a.Set().WithoutNames()}
 	})
-	q.LabelledIndex = exposure.DefineIndex(g, "labelled.", q.tables.Domain(), footprints)
+	q.ByAudience = audienceIndex(q.services.Index, q.Index, exposure.DefineIndex(g, "labelled.", q.tables.Domain(), footprints))
 }
 
 // hostsForLabels are the hosts of a set that clients with labels may see differently.
-func (q *Queries) hostsForLabels(r *query.Reader, k LabelledClients) (Hosts, bool) {
+func (q *Queries) hostsForLabels(r *query.Reader, a Audience) (Hosts, bool) {
+	k := a.facets()
 	var exact []omap.Change[omap.Name, omap.Unit]
 	parts := []Hosts{{}}
-	for _, host := range q.traffic.RuleHosts(r, k.Rules) {
+	for _, host := range q.traffic.RuleHosts(r, k.rules) {
 		parts = q.addCovered(r, omap.With(Hosts{}, omap.Put(omap.Name(host), omap.Unit{})), parts)
 	}
-	for label := range k.Labels.All() {
-		for _, layer := range []string{"", k.Set.Namespace} {
+	for label := range k.labels.All() {
+		for _, layer := range []string{"", k.set.Namespace} {
 			for name := range q.hostsWithRulesFor(r, label, layer).All() {
 				switch {
 				case !mesh.IsWildcard(string(name)):
@@ -80,15 +64,15 @@ func (q *Queries) hostsForLabels(r *query.Reader, k LabelledClients) (Hosts, boo
 		for delegate := range q.tables.Hosts.DelegatesForLabel.Group(r, label).All() {
 			if len(parts) < 2*MaxGroups {
 				parts = q.addDelegating(r, delegate, "", parts)
-				parts = q.addDelegating(r, delegate, k.Set.Namespace, parts)
+				parts = q.addDelegating(r, delegate, k.set.Namespace, parts)
 			}
 		}
 	}
 	all := omap.With(union(parts...), exact...)
-	if k.Set.Overlay() {
+	if k.set.Overlay() {
 		return all, true
 	}
-	in := q.Hosts(r, k.Set)
+	in := q.Hosts(r, k.set)
 	var not []omap.Change[omap.Name, omap.Unit]
 	for host := range all.All() {
 		if !in.Has(host) {

@@ -50,7 +50,7 @@ func (q *Queries) HostsWithShortNames(r *query.Reader, s Set) Hosts {
 }
 
 // LabelledHosts are the hosts of a set that clients with labels may see differently.
-func (q *Queries) LabelledHosts(r *query.Reader, k LabelledClients) Hosts {
+func (q *Queries) LabelledHosts(r *query.Reader, k Audience) Hosts {
 	m, _ := q.labelledHosts.Get(r, k)
 	return m
 }

@@ -96,14 +96,14 @@ type Queries struct {
 	// hostsWithShortNames adds the hosts that can be called by short names; labelledHosts are the hosts that clients
 	// with labels may see differently.
 	hostsWithShortNames query.Query[Set, Hosts]
-	labelledHosts       query.Query[LabelledClients, Hosts]
+	labelledHosts       query.Query[Audience, Hosts]
 	// Footprints are the footprints of the hosts of a set, and Index groups them. In an overlay they are the hosts
 	// that look different and, with ShortNames, the cluster hosts of the namespace.
 	Footprints query.Collection[Set, exposure.Footprint]
 	Index      *exposure.Index[Set]
-	// LabelledIndex groups the footprints of the hosts that clients with labels may see differently. The footprints are
-	// the same as for other clients of the set, because rules for labels change only where connections and requests go.
-	LabelledIndex *exposure.Index[LabelledClients]
+	// ByAudience groups the footprints for every audience. Clients with labels see the same footprints as the other clients of their set, because rules
+	// for labels change only where connections and requests go.
+	ByAudience AudienceIndex
 	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
 	Class query.Query[string, proxy.Class]
 	// selectors are the selectors of Gateways, each once. crowded reports whether gateways with some selectors have so many hosts that they get

@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -87,7 +88,7 @@ func (v *views) check(rt *rapid.T, host, ns string) {
 		rt.Errorf("%q is said to look the same from namespace %q:\nall %+v\nown %+v", host, ns, all, own)
 	}
 	labels := map[string]string{"v": "1", "app": "x"}
-	named := v.sc.LabelledIndex.HTTPPorts.Keys(r, scope.LabelledClients{Set: scope.Set{Namespace: ns}, Labels: intern.Of(mesh.SortedLabels(labels)...)})
+	named := v.sc.ByAudience.HTTPPorts.Keys(r, scope.AudienceOf(proxy.Class{Namespace: ns, Labels: intern.Of(mesh.SortedLabels(labels)...)}))
 	for _, vs := range look("").routes {
 		for _, rule := range vs.Spec.Http {
 			for _, m := range rule.Match {

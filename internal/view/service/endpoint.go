@@ -177,8 +177,18 @@ func (q *Queries) besides(r *query.Reader) besides[omap.Map[omap.Name, SelectedE
 	}
 }
 
-// Endpoints are the endpoints of a service for one of its ports, in the order of the declarations.
+// Endpoints are the endpoints of a service for one of its ports, in the order of the declarations. Endpoints that take no requests of
+// new sessions are left out if the service has no sessions.
 func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
+	all := q.allEndpoints(r, s, port)
+	if s.hasRegistries() {
+		return all
+	}
+	return withoutDraining(all, s)
+}
+
+// allEndpoints are the endpoints of a service for one of its ports, whatever their health.
+func (q *Queries) allEndpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
 	var out []mesh.PortEndpoint
 	if s.hasRegistries() {
 		return q.registered(r, s, port)
@@ -203,7 +213,7 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 			}
 		}
 	}
-	return withoutDraining(withoutRepeats(out, s), s)
+	return withoutRepeats(out, s)
 }
 
 // ItselfAt returns the port at which the host of a service is an endpoint itself: some declaration has the port, and neither lists endpoints nor selects

@@ -44,11 +44,12 @@ func (q *Queries) headless(r *query.Reader, s *Service) bool {
 	return false
 }
 
-// endpointAddresses are the IP addresses of a service's endpoints, sorted, each once.
+// endpointAddresses are the IP addresses of a service's endpoints, sorted, each once. Pods of a headless Service that end are among them, because
+// clients keep their connections to a pod until it is gone, and call a pod by its address.
 func (q *Queries) endpointAddresses(r *query.Reader, s *Service, port uint32) []string {
 	var out []string
-	for _, e := range q.Endpoints(r, s, port) {
-		if e.Port == 0 || e.Health >= mesh.Draining {
+	for _, e := range q.allEndpoints(r, s, port) {
+		if e.Port == 0 || e.Health >= mesh.Draining && !s.Headless {
 			continue
 		}
 		for _, text := range []string{e.Address, e.Second} {

@@ -325,14 +325,14 @@ func (q *Queries) ownAddresses(r *query.Reader, pod *kube.Pod, of []instance) in
 	return intern.Of(slices.Compact(list)...)
 }
 
-// labelInstances are the Services that select a workload which is known only by the labels that its proxy reports. The
-// proxy of a pod may connect before the API server has sent the pod.
+// labelInstances are the Services and ServiceEntries that select a workload which is known only by the labels that its proxy reports. The
+// proxy of a pod may connect before the API server has sent the pod, and it outlives the pod for a moment.
 func (q *Queries) labelInstances(r *query.Reader, w Workload) (hits []instance) {
 	for object := range q.selecting(r, w.Namespace, w.Labels) {
 		if len(hits) == maxInstances {
 			return hits
 		}
-		if object.Cluster == w.Cluster {
+		if object.Cluster == "" || object.Cluster == w.Cluster {
 			hits = append(hits, q.newInstance(r, object, mesh.Endpoint{}))
 		}
 	}

@@ -41,12 +41,12 @@ type joiner struct {
 
 // inBase returns the candidates for an address in the base view.
 func (j joiner) inBase(ip string) candidateList {
-	return listCandidates(Candidates(j.notIntercepted, j.q.services.Index).Group(j.r, service.All{}, exposure.Address{IP: ip, Port: j.at.at.Port}))
+	return j.q.candidates(j.r, Key{NotIntercepted: j.notIntercepted, At: exposure.Address{IP: ip, Port: j.at.at.Port}})
 }
 
 // inSet returns the candidates for an address that the set itself has.
 func (j joiner) inSet(ip string) candidateList {
-	return listCandidates(Candidates(j.notIntercepted, j.q.scope.Index).Group(j.r, *j.at.set, exposure.Address{IP: ip, Port: j.at.at.Port}))
+	return j.q.candidates(j.r, Key{scope.InSet(*j.at.set), j.notIntercepted, exposure.Address{IP: ip, Port: j.at.at.Port}})
 }
 
 // merged returns all candidates for an address in the set. own are the ones that the set itself has.

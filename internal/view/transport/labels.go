@@ -1,11 +1,11 @@
 package transport
 
 import (
-	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/service/exposure"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -17,17 +17,9 @@ type clients struct {
 	rules  traffic.SelectingRules
 }
 
-// LabelledKey names an address in the view of the clients of a set that have labels which rules match by.
-type LabelledKey struct {
-	scope.LabelledClients
-	NotIntercepted bool
-	Families       mesh.Families
-	Cluster        string
-	At             exposure.Address
-}
-
-type labelledPartKey struct {
-	LabelledKey
+// ownPartKey names the part of one host at an address as an audience sees it that is narrower than all proxies.
+type ownPartKey struct {
+	Key
 	host string
 	// onlyInBase says that the host asks for the address in the base view only.
 	onlyInBase bool
@@ -35,32 +27,31 @@ type labelledPartKey struct {
 	marker     int64
 }
 
-// defineLabelled defines the parts of services for clients with labels. elem is the query for the part of a service.
-func (q *Queries) defineLabelled(g *query.Graph, elem query.Query[partKey, []Part]) {
-	named := query.Define(g, "labelledConnections", equalParts, func(r *query.Reader, k labelledPartKey) ([]Part, bool) {
-		if k.host == "" || k.onlyInBase {
+// ownPart is the part of a host at an address as the proxies of a set see it. For clients with labels it is absent if none of their labels matters to the host.
+func (q *Queries) ownPart(r *query.Reader, k ownPartKey) ([]Part, bool) {
+	if k.onlyInBase || k.host == "" {
+		return nil, false
+	}
+	view := q.scope.View(r, scope.HostInSet{Host: k.host, Set: k.Set()})
+	of := clients{}
+	if k.Labelled() {
+		of.labels = q.traffic.RelevantLabels(r, view, k.Labels(), (*state.VirtualService).ConnectionLabels)
+		if of.rules = q.traffic.RulesForHost(r, k.Rules(), k.host); of == (clients{}) {
 			return nil, false
 		}
-		view := q.scope.View(r, scope.HostInSet{Host: k.host, Set: k.Set})
-		of := clients{
-			q.traffic.RelevantLabels(r, view, k.Labels, (*state.VirtualService).ConnectionLabels), q.traffic.RulesForHost(r, k.Rules, k.host),
-		}
-		if of == (clients{}) {
-			return nil, false
-		}
-		return elem.Get(r, partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, of, k.options, 0})
-	})
-	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k LabelledKey) omap.Map[exposure.Candidate, omap.Unit] {
-		return Candidates(k.NotIntercepted, q.scope.LabelledIndex).Group(r, k.LabelledClients, k.At)
-	}, named, func(k LabelledKey, c exposure.Candidate) labelledPartKey {
-		return labelledPartKey{k, c.Host, c.Created == exposure.OnlyInBase, c.ListenOptions, marker(c)}
-	})
+	}
+	return q.part.Get(r, k.partKey(view, of, k.options))
 }
 
-// Labelled is the plan for an address as clients with labels see it. differs is false if none of their labels matters
-// there.
-func (q *Queries) Labelled(r *query.Reader, k LabelledKey) (p *Plan, differs bool) {
-	parts := q.labelledParts.Get(r, k)
+// partKey is the key of the part of a service for some clients.
+func (k Key) partKey(view service.HostView, of clients, options exposure.ListenOptions) partKey {
+	families, cluster := k.reach()
+	return partKey{view, k.At, k.NotIntercepted, families, cluster, of, options, 0}
+}
+
+// forLabels is the plan for an address as clients with labels see it. differs is false if none of their labels matters there.
+func (q *Queries) forLabels(r *query.Reader, k Key) (p *Plan, differs bool) {
+	parts := q.ownParts.Get(r, k)
 	if parts.Len() == 0 {
 		return nil, false
 	}
@@ -68,8 +59,9 @@ func (q *Queries) Labelled(r *query.Reader, k LabelledKey) (p *Plan, differs boo
 	for _, part := range parts.All() {
 		instead[part.id()] = part
 	}
-	if p, ok := q.plan(r, SetKey{k.Set, k.NotIntercepted, k.Families, k.Cluster, k.At}, instead); ok {
+	k.Audience = k.Unlabelled()
+	if p, ok := q.inSet(r, k, instead); ok {
 		return p, true
 	}
-	return q.planOfAll(r, BaseKey{k.NotIntercepted, k.Families, k.Cluster, k.At}, instead), true
+	return q.inBaseView(r, k.inBaseView(), instead), true
 }

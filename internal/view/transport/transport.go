@@ -36,23 +36,32 @@ const maxInlineParts = 8
 // maxConflicts bounds how many conflicts are reported for one host and address.
 const maxConflicts = 20
 
-// BaseKey names an address in the base view. NotIntercepted says that traffic is not redirected to the proxy, so that
-// every listener binds the loopback address. Families are the IP versions of the proxy and Cluster is its cluster, if that matters;
-// they are zero for any IP.
-type BaseKey struct {
+// Key names an address as an audience sees it. NotIntercepted says that traffic is not redirected to the proxies, so that every listener binds the loopback
+// address.
+type Key struct {
+	scope.Audience
 	NotIntercepted bool
-	Families       mesh.Families
-	Cluster        string
 	At             exposure.Address
 }
 
-// SetKey names an address as the proxies of a set see it.
-type SetKey struct {
-	Set            scope.Set
-	NotIntercepted bool
-	Families       mesh.Families
-	Cluster        string
-	At             exposure.Address
+// reach returns the IP versions and the cluster of the clients, by which the addresses of a service differ. They do not matter to connections to any IP.
+func (k Key) reach() (mesh.Families, string) {
+	if k.At.IP == "" {
+		return mesh.OnlyIPv4, ""
+	}
+	set := k.Set()
+	return set.Families, set.Cluster
+}
+
+// place is the address with the clients that reach it.
+func (k Key) place() place {
+	p := place{at: k.At}
+	p.families, p.cluster = k.reach()
+	if !k.OfBaseView() {
+		set := k.Set()
+		p.set = &set
+	}
+	return p
 }
 
 // Queries answer questions about connections.
@@ -66,14 +75,13 @@ type Queries struct {
 	gatewayRules query.Query[gatewayRulesKey, []Rule]
 	// passed are the services to which gateways forward TLS of the mesh.
 	passed query.Query[service.HostView, passed]
-	// parts and scopedParts are the parts of the services that share the wildcard address of a port. There may be
-	// thousands.
-	parts       query.Collection[BaseKey, Part]
-	scopedParts query.Collection[SetKey, Part]
-	// labelledParts are the parts of the services among them whose rules match labels of the client.
-	labelledParts     query.Collection[LabelledKey, Part]
+	// parts are the parts of the services of the base view that share the wildcard address of a port. There may be thousands. The key has no audience.
+	parts query.Collection[Key, Part]
+	// ownParts are such parts as the proxies of a set see them. For clients with labels they are the parts of services whose rules match their labels, at any
+	// address.
+	ownParts          query.Collection[Key, Part]
 	part              query.Query[partKey, []Part]
-	candidatesByMatch query.Groups[BaseKey, match, exposure.Candidate]
+	candidatesByMatch query.Groups[Key, match, exposure.Candidate]
 	// held are the addresses of Services in a block.
 	held query.Query[heldKey, heldAddresses]
 }
@@ -82,14 +90,14 @@ type Queries struct {
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, gw *gateway.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, gateways: gw}
 	q.defineGatewayRules(g)
-	elem := query.Define(g, "connections", equalParts, func(r *query.Reader, k partKey) ([]Part, bool) {
+	q.part = query.Define(g, "connections", equalParts, func(r *query.Reader, k partKey) ([]Part, bool) {
 		p, ok := q.evaluatePart(r, k)
 		return []Part{p}, ok
 	})
-	q.part = elem
-	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k BaseKey) omap.Map[exposure.Candidate, omap.Unit] {
-		return Candidates(k.NotIntercepted, s.Index).Group(r, service.All{}, k.At)
-	}, elem, func(k BaseKey, c exposure.Candidate) partKey {
+	candidates := func(r *query.Reader, k Key) omap.Map[exposure.Candidate, omap.Unit] {
+		return sc.ByAudience.Candidates(k.NotIntercepted).Group(r, k.Audience, k.At)
+	}
+	q.parts = query.Each(g, "sharedConnections", candidates, q.part, func(k Key, c exposure.Candidate) partKey {
 		return partKey{HostView: service.HostView{Host: c.Host}, at: k.At, notIntercepted: k.NotIntercepted, options: c.ListenOptions, marker: marker(c)}
 	})
 	q.candidatesByMatch = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, exposure.Candidate)) {
@@ -99,67 +107,54 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 			}
 		}
 	})
-	scoped := query.Define(g, "scopedConnections", equalParts, func(r *query.Reader, k setPartKey) ([]Part, bool) {
-		if k.onlyInBase || k.Host == "" {
-			return nil, false
-		}
-		return elem.Get(r, partKey{HostView: q.scope.View(r, k.HostInSet), at: k.at, notIntercepted: k.notIntercepted, options: k.options})
-	})
-	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k SetKey) omap.Map[exposure.Candidate, omap.Unit] {
-		return Candidates(k.NotIntercepted, sc.Index).Group(r, k.Set, k.At)
-	}, scoped, func(k SetKey, c exposure.Candidate) setPartKey {
-		return setPartKey{scope.HostInSet{Host: c.Host, Set: k.Set}, k.At, k.NotIntercepted, c.Created == exposure.OnlyInBase, c.ListenOptions, marker(c)}
+	own := query.Define(g, "scopedConnections", equalParts, q.ownPart)
+	q.ownParts = query.Each(g, "scopedSharedConnections", candidates, own, func(k Key, c exposure.Candidate) ownPartKey {
+		return ownPartKey{k, c.Host, c.Created == exposure.OnlyInBase, c.ListenOptions, marker(c)}
 	})
 	q.held = query.Define(g, "heldAddresses", heldAddresses.equal, q.heldIn)
-	q.defineLabelled(g, elem)
 	return q
 }
 
-// Candidates are the candidates for addresses, with or without traffic redirection.
-func Candidates[C comparable](notIntercepted bool, t *exposure.Index[C]) query.Groups[C, exposure.Address, exposure.Candidate] {
-	if notIntercepted {
-		return t.Loopback
+// Plan is the plan for an address as an audience sees it. ok is false if the plan of the next wider audience applies, and for all proxies if no service asks for
+// the address. A plan that is not in use hides the plan of the wider audience.
+func (q *Queries) Plan(r *query.Reader, k Key) (p *Plan, ok bool) {
+	switch {
+	case k.Labelled():
+		return q.forLabels(r, k)
+	case k.OfBaseView():
+		p = q.inBaseView(r, k, nil)
+		return p, p.InUse()
 	}
-	return t.Redirected
+	return q.inSet(r, k, nil)
 }
 
-// Base is the plan for an address in the base view. ok is false if no service asks for the address.
-func (q *Queries) Base(r *query.Reader, k BaseKey) (*Plan, bool) {
-	p := q.planOfAll(r, k, nil)
-	return p, p.InUse()
-}
-
-// planOfAll is the plan in the base view, in which the parts of instead replace the parts of the same candidates.
-func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part) *Plan {
+// inBaseView is the plan in the base view, in which the parts of instead replace the parts of the same candidates.
+func (q *Queries) inBaseView(r *query.Reader, k Key, instead map[partID]Part) *Plan {
 	p := &Plan{replacements: instead}
-	own := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
+	own := q.candidates(r, k)
 	p.HTTP, p.DynamicHTTP, p.GRPCWeb, p.Bound = own.http, own.dynamic, own.grpcWeb, k.NotIntercepted || own.bound
 	if k.At.IP == "" {
-		for _, part := range q.parts.Get(r, k).All() {
+		for _, part := range q.parts.Get(r, Key{NotIntercepted: k.NotIntercepted, At: k.At}).All() {
 			p.add(part)
 		}
 		q.keepHeld(r, p, k.At.Port)
 		return p
 	}
 	parts := q.partsOf(r, own.hosts, func(c exposure.Candidate) partKey {
-		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
+		return k.partKey(service.HostView{Host: c.Host}, clients{}, c.ListenOptions)
 	})
-	q.addParts(r, p, parts, place{at: k.At, families: k.Families, cluster: k.Cluster})
-	q.join(r, p, place{at: k.At, families: k.Families, cluster: k.Cluster}, k.NotIntercepted)
+	q.addParts(r, p, parts, k.place())
+	q.join(r, p, k.place(), k.NotIntercepted)
 	return p
 }
 
-// Scoped is the plan for an address as a set sees it. In an overlay, differs is false if the plan of the base view
-// applies. A plan that is not in use hides the plan of the base view.
-func (q *Queries) Scoped(r *query.Reader, k SetKey) (p *Plan, differs bool) { return q.plan(r, k, nil) }
-
-// plan is the plan of a set, in which the parts of instead replace the parts of the same candidates.
-func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *Plan, differs bool) {
+// inSet is the plan of a set, in which the parts of instead replace the parts of the same candidates. differs is false if the plan of the base view applies.
+func (q *Queries) inSet(r *query.Reader, k Key, instead map[partID]Part) (p *Plan, differs bool) {
 	var parts []Part
-	own := listCandidates(Candidates(k.NotIntercepted, q.scope.Index).Group(r, k.Set, k.At))
+	own, overlay := q.candidates(r, k), k.Set().Overlay()
 	p = &Plan{HTTP: own.http, DynamicHTTP: own.dynamic, GRPCWeb: own.grpcWeb, Bound: k.NotIntercepted || own.bound, replacements: instead}
-	if k.Set.Overlay() {
-		base := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
+	if overlay {
+		base := q.candidates(r, k.inBaseView())
 		if len(own.hosts) == 0 && len(own.onlyInBase) == 0 && (base.http || !own.http) &&
 			(base.dynamic || !own.dynamic) && (base.grpcWeb || !own.grpcWeb) && !(own.holder && len(base.hosts) > 0) {
 			return nil, false
@@ -169,7 +164,7 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 		parts = q.unchanged(r, k, base, own)
 	}
 	if k.At.IP == "" {
-		for _, part := range q.scopedParts.Get(r, k).All() {
+		for _, part := range q.ownParts.Get(r, k).All() {
 			parts = append(parts, part)
 		}
 		slices.SortStableFunc(parts, func(a, b Part) int { return servicesFirst(a, b) })
@@ -180,18 +175,29 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 		return p, true
 	}
 	parts = append(parts, q.partsOf(r, own.hosts, func(c exposure.Candidate) partKey {
-		view := q.scope.View(r, scope.HostInSet{Host: c.Host, Set: k.Set})
-		return partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
+		return k.partKey(q.scope.View(r, scope.HostInSet{Host: c.Host, Set: k.Set()}), clients{}, c.ListenOptions)
 	})...)
-	q.addParts(r, p, parts, place{k.At, k.Families, k.Cluster, &k.Set})
-	q.join(r, p, place{k.At, k.Families, k.Cluster, &k.Set}, k.NotIntercepted)
+	q.addParts(r, p, parts, k.place())
+	q.join(r, p, k.place(), k.NotIntercepted)
 	return p, true
 }
 
+// candidates are the candidates for an address as an audience sees it.
+func (q *Queries) candidates(r *query.Reader, k Key) candidateList {
+	return listCandidates(q.scope.ByAudience.Candidates(k.NotIntercepted).Group(r, k.Audience, k.At))
+}
+
+// inBaseView is the same address as all proxies see it that call the same addresses of services.
+func (k Key) inBaseView() Key {
+	set := k.Set()
+	k.Audience = scope.InCluster(set.Families, set.Cluster)
+	return k
+}
+
 // unchanged are the parts of the base view, except parts of hosts that the overlay changes.
-func (q *Queries) unchanged(r *query.Reader, k SetKey, base, own candidateList) (parts []Part) {
+func (q *Queries) unchanged(r *query.Reader, k Key, base, own candidateList) (parts []Part) {
 	if k.At.IP == "" {
-		for _, part := range q.parts.Get(r, BaseKey{NotIntercepted: k.NotIntercepted, At: k.At}).All() {
+		for _, part := range q.parts.Get(r, Key{NotIntercepted: k.NotIntercepted, At: k.At}).All() {
 			if !own.onlyInBase[part.Host] {
 				parts = append(parts, part)
 			}
@@ -200,7 +206,7 @@ func (q *Queries) unchanged(r *query.Reader, k SetKey, base, own candidateList) 
 	}
 	hosts := slices.DeleteFunc(slices.Clone(base.hosts), func(c exposure.Candidate) bool { return own.onlyInBase[c.Host] })
 	return q.partsOf(r, hosts, func(c exposure.Candidate) partKey {
-		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
+		return k.partKey(service.HostView{Host: c.Host}, clients{}, c.ListenOptions)
 	})
 }
 
@@ -230,7 +236,7 @@ func (q *Queries) partOf(r *query.Reader, hosts int, k partKey) (Part, bool) {
 func (q *Queries) Conflicts(r *query.Reader, host string, at exposure.Address) []Conflict {
 	var out []Conflict
 	if at.IP != "" {
-		plan, _ := q.Base(r, BaseKey{At: at, Families: traffic.UsualVersions.Families(q.tables.DualStack())})
+		plan, _ := q.Plan(r, Key{Audience: scope.Everyone(traffic.UsualVersions.Families(q.tables.DualStack())), At: at})
 		for _, l := range plan.conflicts {
 			if l.host == host {
 				out = append(out, l.Conflict)
@@ -259,7 +265,7 @@ func (q *Queries) Conflicts(r *query.Reader, host string, at exposure.Address) [
 
 // winner is the first service with a rule for a match. ok is false if its rule does the same as the given one.
 func (q *Queries) winner(r *query.Reader, at exposure.Address, m match, rule Rule) (first exposure.Candidate, ok bool) {
-	for first := range q.candidatesByMatch.Group(r, BaseKey{At: at}, m).All() {
+	for first := range q.candidatesByMatch.Group(r, Key{At: at}, m).All() {
 		theirs, _ := q.part.Get(r, partKey{HostView: service.HostView{Host: first.Host}, at: at})
 		for _, p := range theirs {
 			for _, other := range p.Rules {
@@ -322,17 +328,6 @@ type partKey struct {
 	clients        clients
 	options        exposure.ListenOptions
 	marker         int64
-}
-
-// setPartKey names the part of one host at an address as a set sees it.
-type setPartKey struct {
-	scope.HostInSet
-	at             exposure.Address
-	notIntercepted bool
-	// onlyInBase says that the host asks for the address in the base view only.
-	onlyInBase bool
-	options    exposure.ListenOptions
-	marker     int64
 }
 
 // marker distinguishes candidates without a host, which represent all HTTP hosts of an address: elements of a

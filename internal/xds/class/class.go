@@ -3,7 +3,7 @@
 // It owns the order of layers in a class state, and the order in which all queries are defined: a query may read only
 // queries that were defined before it. A class state holds pointers to shared collections; nothing is made for one class
 // alone. The package also turns rejections, withheld acknowledgements, unanswered requests and faults into problems. It
-// starts no goroutines.
+// starts no goroutines. Package patching has the queries for the layers that EnvoyFilters change.
 package class
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
 	"github.com/pilotmesh/pilot/internal/xds/extension"
@@ -86,13 +87,13 @@ type Queries struct {
 	listeners *listener.Queries
 	routes    *route.Queries
 	names     *nametable.Queries
-	patches   patches
+	patches   *patching.Queries
 	demand    demand
-	// filterChecks are the queries for the problems of EnvoyFilters.
-	filterChecks *filterChecks
-	stacks       [resource.Types]stack
-	rejected     rejected
-	missing      query.Collection[All, api.Problem]
+	// filterProblems are the problems of EnvoyFilters.
+	filterProblems *patching.Problems
+	stacks         [resource.Types]stack
+	rejected       rejected
+	missing        query.Collection[All, api.Problem]
 	// unregistered are the problems of proxies that cannot be registered.
 	unregistered query.Collection[registration.All, api.Problem]
 }
@@ -121,7 +122,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		routes:    route.Define(g, t, services, rules, scopes, served),
 		names:     nametable.Define(g, t, services, scopes),
 	}
-	q.patches = definePatches(g, t)
+	q.patches = patching.Define(g, t)
 	q.defineStacks(g)
 	q.defineDemand(g)
 	q.State = query.Define(g, "state", equalStates, q.assemble)

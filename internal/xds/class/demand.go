@@ -15,6 +15,9 @@ import (
 // route configurations without virtual hosts, and few clusters. An answer to a demand is made from the virtual host that the class state has for
 // the authority.
 
+// pieces are virtual hosts by name.
+type pieces = omap.Map[omap.Name, *resource.Piece]
+
 // demandKey names a virtual host on demand: the answer to a request of proxies of a class.
 type demandKey struct {
 	class            proxy.Class
@@ -82,16 +85,13 @@ func (q *Queries) demandedPiece(r *query.Reader, k demandKey) *resource.Piece {
 	if k.authority == "" {
 		return nil
 	}
-	of, clients := demandedRoute{k.class, k.table}, scope.LabelledClients{Set: scope.SetOf(k.class)}
-	if labelled, ok := scope.LabelledClientsOf(k.class); ok {
-		clients = labelled
-	}
+	of, audience := demandedRoute{k.class, k.table}, scope.AudienceOf(k.class)
 	domains := route.DomainsFor(k.authority)
 	if q.patchesRoute(r, of) {
 		return firstWith(q.demand.pieces.Merged(r, of), domains)
 	}
 	for _, d := range domains {
-		for _, name := range q.routes.WithDomain(r, clients, k.table, d) {
+		for _, name := range q.routes.WithDomain(r, audience, k.table, d) {
 			if p, ok := q.demand.pieces.Get(r, of, name); ok && !p.Hidden() && slices.Contains(p.Domains(), d) {
 				return p
 			}
@@ -181,16 +181,18 @@ func eachNamed(of *resource.Resource, add func(group, name omap.Name)) {
 	}
 }
 
-// naming makes a layer know which clusters its resources name, at the cost of the resources that change.
-func naming[K comparable](g *query.Graph, l stackLayer, q query.Collection[K, *resource.Resource], key keyOf[K]) stackLayer {
-	groups := query.GroupBy(g, "clustersNamed, "+l.name, q, eachNamed)
-	l.named = func(r *query.Reader, c proxy.Class) (none omap.Map[omap.Name, omap.Unit]) {
-		if k, ok := key(r, c); ok {
-			return groups.Group(r, k, "")
+// naming returns a function that makes layers of a collection know which clusters its resources name, at the cost of the resources that change.
+func naming[K comparable](g *query.Graph, name string, q query.Collection[K, *resource.Resource]) func(l stackLayer, key keyOf[K]) stackLayer {
+	groups := query.GroupBy(g, "clustersNamed, "+name, q, eachNamed)
+	return func(l stackLayer, key keyOf[K]) stackLayer {
+		l.named = func(r *query.Reader, c proxy.Class) (none omap.Map[omap.Name, omap.Unit]) {
+			if k, ok := key(r, c); ok {
+				return groups.Group(r, k, "")
+			}
+			return none
 		}
-		return none
+		return l
 	}
-	return l
 }
 
 // first marks a layer whose clusters, or the clusters that its route configurations name, proxies need before they ask for a host.

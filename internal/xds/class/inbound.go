@@ -5,6 +5,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -13,7 +14,7 @@ func (q *Queries) InboundListeners(r *query.Reader, c proxy.Class) (list []*reso
 	found, _ := q.listeners.Inbound.Get(r, q.inboundKeyOf(r, c))
 	layers := resource.Layers{found}
 	for _, l := range q.stacks[resource.Listener] {
-		if patched, ok := l.layer(r, c); ok && l.effects != nil && l.contexts == contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND) {
+		if patched, ok := l.layer(r, c); ok && l.effects != nil && l.contexts == patching.ContextsOf(networking.EnvoyFilter_SIDECAR_INBOUND) {
 			layers = layers.On(patched)
 		}
 	}

@@ -80,8 +80,7 @@ func (q *Queries) findCells(g *query.Graph, c proxy.Class, t resource.Type, name
 		add(id, ok, stackLayer{name: "virtual hosts", sharedBy: SharedByWorkload})
 		return cells, from
 	}
-	labelled, _ := scope.LabelledClientsOf(c)
-	id, ok := q.routes.VirtualHostCell(labelled, name, piece)
+	id, ok := q.routes.VirtualHostCell(scope.AudienceOf(c), name, piece)
 	if !ok && piece == name && len(cells) == 0 { // the configuration of a dedicated port has one virtual host of the same name
 		return q.stacks[t].findCells(r, c, omap.Name(name))
 	}

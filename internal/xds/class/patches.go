@@ -1,166 +1,142 @@
 package class
 
 import (
-	"slices"
-
-	networking "istio.io/api/networking/v1alpha3"
-
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/engine/intern"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/view/filter"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 	"github.com/pilotmesh/pilot/internal/xds/patch"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// patchSet are patches in the order in which they are applied. Equal sets are one value, so that a patched layer is shared by all classes that
-// have the layer and to which the same patches apply.
-type patchSet = intern.List[patch.Ref]
-
-// subject are the patches that can be about the resources of a layer: by the objects that they patch, and the directions.
-type subject struct {
-	kinds    kindSet
-	contexts contextSet
-	// adds is true for patches that add whole resources, and false for all others.
-	adds bool
-}
-
-// kindSet and contextSet are sets of the values of applyTo and of context, one bit each.
-type (
-	kindSet    uint32
-	contextSet uint8
-)
-
-func kindsOf(list ...networking.EnvoyFilter_ApplyTo) (s kindSet) {
-	for _, k := range list {
-		s |= 1 << k
+// patchedLayer is the twin of a layer as a layer of a stack.
+func patchedLayer(t *patching.Twin, name string, shared Sharing, key func(r *query.Reader, c proxy.Class) (any, bool)) stackLayer {
+	l := stackLayer{
+		name: "patched, " + name, sharedBy: shared, contexts: t.Contexts,
+		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
+			k, ok := t.Key(r, c, key)
+			if !ok {
+				return Map{}, false
+			}
+			return t.Resources(r, k), true
+		},
+		cell: func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool) {
+			k, ok := t.Key(r, c, key)
+			if !ok {
+				return 0, false
+			}
+			return t.Cell(k, name)
+		},
+		effects: func(r *query.Reader, c proxy.Class) (all omap.Map[patching.Effect, omap.Unit]) {
+			if k, ok := t.Key(r, c, key); ok {
+				all = t.Effects(r, k)
+			}
+			return all
+		},
+		difference: func(r *query.Reader, c proxy.Class, filter api.Key) (list []patching.Difference) {
+			if k, ok := t.Key(r, c, key); ok {
+				list = t.Differences(r, k, filter)
+			}
+			return list
+		},
 	}
-	return s
-}
-
-func contextsOf(list ...networking.EnvoyFilter_PatchContext) (s contextSet) {
-	for _, c := range list {
-		s |= 1 << c
+	if t.Type == resource.Route {
+		l.host = func(r *query.Reader, c proxy.Class, name, piece omap.Name) (query.ID, bool) {
+			k, ok := t.Key(r, c, key)
+			if !ok {
+				return 0, false
+			}
+			return t.HostCell(r, k, name, piece)
+		}
 	}
-	return s
+	return l
 }
 
-// patchKey asks for the patches about a subject that apply to some workloads.
-type patchKey struct {
-	filter.Set
-	conditions intern.List[proxy.Condition]
-	subject
+// addedLayer is the layer of the resources of a type that patches add. One whose name another layer has is left out,
+// unless a patch removes the other one.
+func (q *Queries) addedLayer(g *query.Graph, t resource.Type, others stack) stackLayer {
+	a := patching.DefineAdded(g, q.patches, t, others.has)
+	return stackLayer{
+		name: "added by patches", sharedBy: SharedByScope, contexts: outboundContexts(),
+		layer: a.Resources, cell: a.Cell, effects: a.Effects, difference: a.Differences,
+	}
 }
 
-// outline is what the choice of a patch depends on.
-type outline struct {
-	index      int
-	kind       networking.EnvoyFilter_ApplyTo
-	contexts   contextSet
-	adds       bool
-	conditions intern.List[proxy.Condition] // at most one
-}
-
-// patches are the queries for the patches of EnvoyFilters.
-type patches struct {
-	tables *state.Tables
-	// outlines are the patches of an EnvoyFilter, without their values.
-	outlines query.Query[api.Key, []outline]
-	// sets are the patches about a subject, and lists the same, decoded.
-	sets  query.Query[patchKey, patchSet]
-	lists query.Query[patchSet, []*patch.Patch]
-	// decoded are the patches of an EnvoyFilter, decoded.
-	decoded query.Query[api.Key, []*patch.Patch]
-}
-
-func definePatches(g *query.Graph, t *state.Tables) patches {
-	q := patches{tables: t}
-	q.outlines = query.Define(g, "filterOutline", slices.Equal[[]outline], func(r *query.Reader, k api.Key) ([]outline, bool) {
-		row, ok := t.Filters.Rows.Get(r, k)
+// has reports whether a class has a resource of a name.
+func (s stack) has(r *query.Reader, c proxy.Class, name omap.Name) bool {
+	for _, l := range s {
+		of, ok := l.layer(r, c)
 		if !ok {
-			return nil, false
+			continue
 		}
-		return outlinesOf(row), true
-	})
-	q.decoded = query.Define(g, "filterPatches", samePatches, func(r *query.Reader, k api.Key) (list []*patch.Patch, _ bool) {
-		row, ok := t.Filters.Rows.Get(r, k)
-		if !ok {
-			return nil, false
+		if v, has := of.Get(name); has {
+			return !v.Hidden()
 		}
-		for i, spec := range row.Spec.GetConfigPatches() {
-			list = append(list, patch.New(patch.Ref{Filter: k, Index: i}, spec))
-		}
-		return list, true
-	})
-	q.lists = query.Define(g, "patchList", samePatches, func(r *query.Reader, s patchSet) (list []*patch.Patch, _ bool) {
-		for k := range s.All() {
-			if of, _ := q.decoded.Get(r, k.Filter); k.Index < len(of) {
-				list = append(list, of[k.Index])
+	}
+	return false
+}
+
+// bootstrapStack is the stack of what patches add to the bootstrap. A class to which no such patch applies has no layer.
+func (q *Queries) bootstrapStack(g *query.Graph) stack {
+	b := patching.DefineBootstrap(g, q.patches)
+	return stack{{
+		name: "patches", sharedBy: SharedByScope, contexts: outboundContexts(),
+		layer: b.Resources, cell: b.Cell, effects: b.Effects, difference: b.Differences,
+	}}
+}
+
+// PatchedClasses returns classes of connected proxies to which an EnvoyFilter applies, some if there are many.
+func (q *Queries) PatchedClasses(r *query.Reader, k api.Key) []proxy.Class {
+	return q.filterProblems.ClassesOf(r, k)
+}
+
+// Patches returns the patches of an EnvoyFilter, in their order.
+func (q *Queries) Patches(r *query.Reader, k api.Key) []*patch.Patch {
+	return q.patches.Of(r, k)
+}
+
+// PatchEffects returns what the patches of an EnvoyFilter do to the resources of a class, whether or not a proxy of the class is connected.
+// It evaluates all that the patches may be about, so it is for questions of users.
+func (q *Queries) PatchEffects(r *query.Reader, c proxy.Class, k api.Key) (list []patching.Difference) {
+	for _, s := range q.stacks {
+		for _, l := range s {
+			if l.difference != nil {
+				list = append(list, l.difference(r, c, k)...)
 			}
 		}
-		return list, true
-	})
-	q.sets = query.Define(g, "patchSet", func(a, b patchSet) bool { return a == b }, q.set)
-	return q
-}
-
-func samePatches(a, b []*patch.Patch) bool {
-	return slices.EqualFunc(a, b, func(a, b *patch.Patch) bool { return a.ContentHash() == b.ContentHash() })
-}
-
-func outlinesOf(row *state.EnvoyFilter) (list []outline) {
-	for i, spec := range row.Spec.GetConfigPatches() {
-		p := patch.Undecoded(patch.Ref{Filter: row.Object, Index: i}, spec)
-		o := outline{index: i, kind: p.ApplyTo, adds: p.Adds() && patch.IsWhole(p.ApplyTo)}
-		for _, c := range []networking.EnvoyFilter_PatchContext{
-			networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND, networking.EnvoyFilter_GATEWAY,
-		} {
-			if p.In(c) {
-				o.contexts |= contextsOf(c)
-			}
-		}
-		if c, ok := state.ConditionOf(spec); ok {
-			o.conditions = intern.Of(c)
-		}
-		list = append(list, o)
 	}
 	return list
 }
 
-// set are the patches about a subject, in the order in which they are applied.
-func (q *patches) set(r *query.Reader, k patchKey) (patchSet, bool) {
-	var list []patch.Ref
-	for _, key := range filter.Ordered(q.tables, r, k.Set) {
-		all, _ := q.outlines.Get(r, key)
-		for _, o := range all {
-			if !k.has(o) {
+// effectsOn are the effects of patches in all layers of a class.
+func (q *Queries) effectsOn(r *query.Reader, c proxy.Class) (all omap.Map[patching.Effect, omap.Unit]) {
+	var changes []omap.Change[patching.Effect, omap.Unit]
+	for _, s := range q.stacks {
+		for _, l := range s {
+			if l.effects == nil {
 				continue
 			}
-			list = append(list, patch.Ref{Filter: key, Index: o.index})
+			for e := range l.effects(r, c).All() {
+				changes = append(changes, omap.Put(e, omap.Unit{}))
+			}
 		}
 	}
-	return intern.Of(list...), true
+	return omap.With(all, changes...)
 }
 
-// has reports whether a patch is about the subject, and its condition is fulfilled.
-func (k patchKey) has(o outline) bool {
-	for c := range o.conditions.All() {
-		if !k.conditions.Has(c) {
-			return false
+// extensionProvider answers requests of proxies for the configuration of extensions: of WasmPlugins and TrafficExtensions, and what patches of
+// EXTENSION_CONFIG add.
+func (q *Queries) extensionProvider() Provider {
+	return Provider{Type: resource.Extension, Find: func(r *query.Reader, p *proxy.Proxy, name, _ string) Answer {
+		c := q.Scope.ClassOf(r, p)
+		if a, ok := q.added.Find(r, c, name, !p.Identity.IsZero()); ok {
+			return a
 		}
-	}
-	return k.kinds&kindsOf(o.kind) != 0 && k.contexts&o.contexts != 0 && k.adds == o.adds
-}
-
-// of returns the patches about a subject that apply to a class.
-func (q *patches) of(r *query.Reader, c proxy.Class, s subject) patchSet {
-	set, _ := q.sets.Get(r, patchKey{Set: filter.SetOf(q.tables, r, c), conditions: c.Conditions, subject: s})
-	return set
-}
-
-// list returns patches, decoded.
-func (q *patches) list(r *query.Reader, s patchSet) []*patch.Patch {
-	list, _ := q.lists.Get(r, s)
-	return list
+		found, ok := q.patches.Extension(r, c, name)
+		if !ok {
+			return Answer{Reason: "no patch of EXTENSION_CONFIG that applies to the proxy adds it"}
+		}
+		return Answer{Resource: resource.New(resource.Extension, name, found)}
+	}}
 }

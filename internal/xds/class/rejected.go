@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/registration"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
@@ -222,10 +223,12 @@ func (q *Queries) defineProblems(g *query.Graph, found query.Query[All, []state.
 		},
 		query.Define(g, faultsName, slices.Equal[[]api.Problem], q.fault),
 		func(_ All, k connected.FaultKey) connected.FaultKey { return k })
-	unacknowledged, shared, patched, full := q.defineUnacknowledged(g), q.defineShared(g), q.defineFilterProblems(g), q.defineFull(g)
+	unacknowledged, shared := q.defineUnacknowledged(g), q.defineShared(g)
+	q.filterProblems = patching.DefineProblems(g, q.patches, q.Class, q.effectsOn)
+	full := q.defineFull(g)
 	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {
 		sets, _ := found.Get(r, all)
-		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), unacknowledged.Get(r, all), shared.Get(r, all), q.missing.Get(r, all), q.unregistered.Get(r, registration.All{}), faults.Get(r, all), patched.Get(r, all), full.Get(r, all))
+		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), unacknowledged.Get(r, all), shared.Get(r, all), q.missing.Get(r, all), q.unregistered.Get(r, registration.All{}), faults.Get(r, all), q.filterProblems.All.Get(r, all), full.Get(r, all))
 	})
 }
 

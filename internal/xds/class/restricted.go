@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 )
 
@@ -47,7 +48,7 @@ func clientOfClusters(c traffic.Client) traffic.Client {
 func restricted(s stack, prefix string, has func(r *query.Reader, c proxy.Class) bool) stack {
 	for i, l := range s {
 		s[i].name = prefix + l.name
-		s[i].twin = func(g *query.Graph, p *patches, of patchable) stackLayer {
+		s[i].twin = func(g *query.Graph, p *patching.Queries, of patching.Layer) stackLayer {
 			return restricted(stack{l.twin(g, p, of)}, prefix, has)[0]
 		}
 		s[i].layer = func(r *query.Reader, c proxy.Class) (Map, bool) {
@@ -63,7 +64,7 @@ func restricted(s stack, prefix string, has func(r *query.Reader, c proxy.Class)
 			return l.cell(r, c, name)
 		}
 		if l.effects != nil {
-			s[i].effects = func(r *query.Reader, c proxy.Class) (none omap.Map[effect, omap.Unit]) {
+			s[i].effects = func(r *query.Reader, c proxy.Class) (none omap.Map[patching.Effect, omap.Unit]) {
 				if !has(r, c) {
 					return none
 				}
@@ -71,7 +72,7 @@ func restricted(s stack, prefix string, has func(r *query.Reader, c proxy.Class)
 			}
 		}
 		if l.difference != nil {
-			s[i].difference = func(r *query.Reader, c proxy.Class, filter api.Key) []PatchEffect {
+			s[i].difference = func(r *query.Reader, c proxy.Class, filter api.Key) []patching.Difference {
 				if !has(r, c) {
 					return nil
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 	view "github.com/pilotmesh/pilot/internal/view/telemetry"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/class/patching"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
@@ -75,19 +76,19 @@ type stackLayer struct {
 	// cell returns the cell that yields a resource of the layer for a class. ok is false if the layer does not have it.
 	cell func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool)
 	// contexts are the directions of its resources at sidecars, and inline says that its listeners may have route configurations in them.
-	contexts contextSet
+	contexts patching.Contexts
 	inline   bool
 	// first says that proxies have its clusters, or the clusters that its route configurations name, before they ask for a host. named returns the clusters
 	// that its listeners or route configurations name; nil if these must be looked at one by one.
 	first bool
 	named func(r *query.Reader, c proxy.Class) omap.Map[omap.Name, omap.Unit]
 	// twin defines the layer with the patched resources of this one.
-	twin func(g *query.Graph, p *patches, of patchable) stackLayer
+	twin func(g *query.Graph, p *patching.Queries, of patching.Layer) stackLayer
 	// host returns the cell that yields a patched virtual host; nil for a layer that is no twin. effects are the effects of patches in a twin.
 	host    func(r *query.Reader, c proxy.Class, name, piece omap.Name) (query.ID, bool)
-	effects func(r *query.Reader, c proxy.Class) omap.Map[effect, omap.Unit]
+	effects func(r *query.Reader, c proxy.Class) omap.Map[patching.Effect, omap.Unit]
 	// difference returns what an EnvoyFilter does to the resources of the layer; nil for a layer that is no twin.
-	difference func(r *query.Reader, c proxy.Class, filter api.Key) []PatchEffect
+	difference func(r *query.Reader, c proxy.Class, filter api.Key) []patching.Difference
 }
 
 // keyOf returns the key of a class's layer among the results of a query. ok is false if the class does not have the
@@ -113,13 +114,13 @@ func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], 
 		return k, m, ok
 	}
 	return stackLayer{
-		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
-		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
+		name: name, sharedBy: shared, contexts: outboundContexts(),
+		twin: func(g *query.Graph, p *patching.Queries, of patching.Layer) stackLayer {
 			all := func(r *query.Reader, k K) Map {
 				m, _ := q.Get(r, k)
 				return m
 			}
-			return defineTwin(g, p, of, sourceOf(name, all)).layerFor(name, shared, key.untyped())
+			return patchedLayer(patching.DefineTwin(g, p, of, patching.SourceOf(name, all)), name, shared, key.untyped())
 		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			_, m, ok := get(r, c)
@@ -138,11 +139,9 @@ func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], 
 // fromElements makes a layer with one cell per element.
 func fromElements[K comparable](name string, shared Sharing, q query.Collection[K, *resource.Resource], key keyOf[K]) stackLayer {
 	return stackLayer{
-		name: name, sharedBy: shared, contexts: contextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND),
-		twin: func(g *query.Graph, p *patches, of patchable) stackLayer {
-			source := sourceOf(name, q.Get)
-			source.collection = untyped[K]{q}
-			return defineTwin(g, p, of, source).layerFor(name, shared, key.untyped())
+		name: name, sharedBy: shared, contexts: outboundContexts(),
+		twin: func(g *query.Graph, p *patching.Queries, of patching.Layer) stackLayer {
+			return patchedLayer(patching.DefineTwin(g, p, of, patching.CollectionOf(name, q)), name, shared, key.untyped())
 		},
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			k, ok := key(r, c)
@@ -205,11 +204,41 @@ func withoutSidecar[K comparable](key func(c proxy.Class) K) keyOf[K] {
 	return func(_ *query.Reader, c proxy.Class) (K, bool) { return key(c), scope.SetOf(c).Overlay() }
 }
 
-// byCluster makes a key that only classes have without a Sidecar to which their cluster matters.
-func byCluster[K comparable](key func(c proxy.Class) K) keyOf[K] {
-	return func(_ *query.Reader, c proxy.Class) (K, bool) {
-		return key(c), scope.SetOf(c).Overlay() && c.Cluster != ""
+// width is one width of audiences that are narrower than everyone: the name of its layers, who shares them, and the audience of a class. ok is false if the class
+// has none of its own.
+type width struct {
+	name   string
+	shared Sharing
+	of     func(c proxy.Class) (a scope.Audience, ok bool)
+}
+
+// widths are the widths of audiences, from the narrowest; see scope.Audience. Route configurations and listeners have a layer for each.
+func widths() []width {
+	return []width{
+		{"labels in scope", SharedByScope, func(c proxy.Class) (scope.Audience, bool) {
+			a := scope.AudienceOf(c)
+			return a, a.Labelled()
+		}},
+		{"scope", SharedByScope, func(c proxy.Class) (scope.Audience, bool) { return scope.InSet(scope.SetOf(c)), true }},
+		{"cluster", SharedByClients, func(c proxy.Class) (scope.Audience, bool) {
+			return scope.InCluster(c.Families, c.Cluster), scope.SetOf(c).Overlay() && c.Cluster != ""
+		}},
 	}
+}
+
+// byAudience makes a layer of a collection for each width of audiences. suffix ends their names.
+func byAudience[K comparable](suffix string, all query.Collection[K, *resource.Resource], key func(r *query.Reader, c proxy.Class, a scope.Audience) K, mark func(stackLayer, keyOf[K]) stackLayer) (s stack) {
+	for _, w := range widths() {
+		of := sidecarsOnly(func(r *query.Reader, c proxy.Class) (k K, ok bool) {
+			a, ok := w.of(c)
+			if ok {
+				k = key(r, c, a)
+			}
+			return k, ok
+		})
+		s = append(s, mark(fromElements(w.name+suffix, w.shared, all, of), of))
+	}
+	return s
 }
 
 // sidecarsOnly makes a key that gateways do not have.
@@ -240,15 +269,20 @@ func hostStack(sc *scope.Queries, h *layer.Hosts[*resource.Resource], matters fu
 	}
 }
 
+// outboundContexts are the directions of a layer with resources for connections from the workload.
+func outboundContexts() patching.Contexts {
+	return patching.ContextsOf(networking.EnvoyFilter_SIDECAR_OUTBOUND)
+}
+
 // inbound marks a layer with resources for connections to the workload.
 func inbound(l stackLayer) stackLayer {
-	l.contexts = contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND)
+	l.contexts = patching.ContextsOf(networking.EnvoyFilter_SIDECAR_INBOUND)
 	return withRoutes(l)
 }
 
 // bothWays marks a layer with resources for both directions.
 func bothWays(l stackLayer) stackLayer {
-	l.contexts = contextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)
+	l.contexts = patching.ContextsOf(networking.EnvoyFilter_SIDECAR_INBOUND, networking.EnvoyFilter_SIDECAR_OUTBOUND)
 	return l
 }
 
@@ -263,7 +297,7 @@ func (q *Queries) withPatches(g *query.Graph, t resource.Type, s stack) stack {
 	var out stack
 	for _, l := range s {
 		if l.name != "own addresses" { // it only hides
-			twin := l.twin(g, &q.patches, patchable{typ: t, contexts: l.contexts, inline: l.inline})
+			twin := l.twin(g, q.patches, patching.Layer{Type: t, Contexts: l.contexts, Inline: l.inline})
 			twin.first = l.first
 			out = append(out, twin)
 		}
@@ -296,24 +330,14 @@ func (q *Queries) passing(s stack) stack {
 
 // listenerStack is the stack of listeners. Gateways and sidecars share none.
 func (q *Queries) listenerStack(g *query.Graph) stack {
-	labelled := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
-		k, ok := scope.LabelledClientsOf(c)
-		return listener.LabelledKey{LabelledClients: k, Variant: q.variantOf(r, c)}, ok
-	})
-	scoped := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.SetKey, bool) {
-		return listener.SetKey{Set: scope.SetOf(c), Variant: q.variantOf(r, c)}, true
-	})
-	byCluster := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
-		return q.variantOf(r, c), scope.SetOf(c).Overlay() && c.Cluster != ""
-	})
 	base := sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.Variant, bool) {
-		return q.sharedVariantOf(r, c), scope.SetOf(c).Overlay()
+		return q.variantOf(r, c), scope.SetOf(c).Overlay()
 	})
-	return stack{
+	s := stack{
 		fromElements("gateway", SharedByWorkload, q.listeners.Gateways, gatewaysOnly(func(r *query.Reader, c proxy.Class) listener.GatewaysKey {
 			return listener.GatewaysKeyOf(c, proxiesOf(c), q.policies.KeyOf(r, c), q.telemetryOf(r, c), q.added.KeyOf(r, c, false))
 		})),
-		fromCell("own addresses", SharedByWorkload, q.listeners.Own, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
+		fromCell("own addresses", SharedByWorkload, q.listeners.OwnAddresses, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
 			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
 		}),
 		inbound(fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.InboundKey, bool) {
@@ -322,14 +346,14 @@ func (q *Queries) listenerStack(g *query.Graph) stack {
 		withRoutes(fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
 			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c)), q.telemetryOf(r, c), q.added.KeyOf(r, c, false)), true
 		}))),
-		naming(g, fromElements("labels in scope", SharedByScope, q.listeners.Labelled, labelled), q.listeners.Labelled, labelled),
 		fromCell("HTTP proxies", SharedByScope, q.listeners.HTTPProxies, func(r *query.Reader, c proxy.Class) (listener.HTTPProxiesKey, bool) {
-			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: q.sharedVariantOf(r, c)}, q.hasHTTPProxies(r, c)
+			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: q.variantOf(r, c)}, q.hasHTTPProxies(r, c)
 		}),
-		naming(g, fromElements("scope", SharedByScope, q.listeners.Scoped, scoped), q.listeners.Scoped, scoped),
-		naming(g, fromElements("cluster", SharedByClients, q.listeners.ByCluster, byCluster), q.listeners.ByCluster, byCluster),
-		naming(g, fromElements("base", SharedByAll, q.listeners.Base, base), q.listeners.Base, base),
 	}
+	s = append(s, byAudience("", q.listeners.Own, func(r *query.Reader, c proxy.Class, a scope.Audience) listener.Key {
+		return listener.Key{Audience: a, Variant: q.variantOf(r, c)}
+	}, naming(g, "listeners in scope", q.listeners.Own))...)
+	return append(s, naming(g, "listeners", q.listeners.Base)(fromElements("base", SharedByAll, q.listeners.Base, base), base))
 }
 
 // telemetryOf names how the outbound listeners of a class, or the listeners of its gateways, log and trace.
@@ -345,41 +369,41 @@ func (q *Queries) variantOf(r *query.Reader, c proxy.Class) listener.Variant {
 	return listener.VariantOf(c, q.telemetryOf(r, c), q.added.KeyOf(r, c, false))
 }
 
-func (q *Queries) sharedVariantOf(r *query.Reader, c proxy.Class) listener.Variant {
-	return listener.SharedVariantOf(c, q.telemetryOf(r, c), q.added.KeyOf(r, c, false))
-}
-
 // routeStack is the stack of route configurations.
 func (q *Queries) routeStack(g *query.Graph) stack {
-	labelled := sidecarsOnly(func(_ *query.Reader, c proxy.Class) (scope.LabelledClients, bool) { return scope.LabelledClientsOf(c) })
-	inScope, all := sidecarsOnly(ofEveryClass(scope.SetOf)), sidecarsOnly(withoutSidecar(allKey))
-	return stack{
+	all := sidecarsOnly(withoutSidecar(allKey))
+	s := stack{
 		fromElements("gateway", SharedByWorkload, q.routes.Gateways, gatewaysOnly(func(_ *query.Reader, c proxy.Class) gateway.Proxies {
 			return proxiesOf(c)
 		})),
-		fromElements("labels in scope", SharedByScope, q.routes.Labelled, labelled),
-		first(naming(g, fromElements("labels in scope, sniffed", SharedByScope, q.routes.LabelledSniffed, labelled), q.routes.LabelledSniffed, labelled)),
-		fromElements("scope", SharedByScope, q.routes.Scoped, inScope),
-		first(naming(g, fromElements("scope, sniffed", SharedByScope, q.routes.ScopedSniffed, inScope), q.routes.ScopedSniffed, inScope)),
-		first(fromCell("HTTP proxies", SharedByScope, q.routes.HTTPProxies, func(r *query.Reader, c proxy.Class) (scope.LabelledClients, bool) {
-			k, _ := scope.LabelledClientsOf(c)
-			return k, q.hasHTTPProxies(r, c)
+		first(fromCell("HTTP proxies", SharedByScope, q.routes.HTTPProxies, func(r *query.Reader, c proxy.Class) (scope.Audience, bool) {
+			return scope.AudienceOf(c), q.hasHTTPProxies(r, c)
 		})),
-		fromElements("cluster", SharedByClients, q.routes.ByCluster, sidecarsOnly(byCluster(route.ReachOf))),
-		fromElements("base", SharedByAll, q.routes.Base, sidecarsOnly(withoutSidecar(familiesOf))),
-		first(naming(g, fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, all), q.routes.Sniffed, all)),
 	}
+	s = append(s, byAudience("", q.routes.Configurations, func(_ *query.Reader, _ proxy.Class, a scope.Audience) scope.Audience { return a },
+		func(l stackLayer, _ keyOf[scope.Audience]) stackLayer { return l })...)
+	s = append(s, fromElements("base", SharedByAll, q.routes.Configurations, sidecarsOnly(withoutSidecar(func(c proxy.Class) scope.Audience {
+		return scope.Everyone(c.Families)
+	}))))
+	sniffed := byAudience(", sniffed", q.routes.OwnSniffed, func(_ *query.Reader, _ proxy.Class, a scope.Audience) route.Dedicated {
+		return route.Dedicated{Audience: a}
+	}, naming(g, "sniffed routes in scope", q.routes.OwnSniffed))
+	sniffed = append(sniffed, naming(g, "sniffed routes", q.routes.Sniffed)(fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, all), all))
+	for _, l := range sniffed {
+		s = append(s, first(l))
+	}
+	return s
 }
 
 // nameStack is the stack of the names that agents answer. Classes without such agents have no layers, so they cost nothing.
 func (q *Queries) nameStack() stack {
 	return stack{
-		fromElements("scope", SharedByScope, q.names.Scoped, func(_ *query.Reader, c proxy.Class) (nametable.SetKey, bool) {
-			return nametable.SetKeyOf(c), c.Names
+		fromElements("scope", SharedByScope, q.names.Own, func(_ *query.Reader, c proxy.Class) (nametable.Key, bool) {
+			return nametable.KeyOf(c), c.Names
 		}),
-		fromElements("cluster and network", SharedByClients, q.names.ByReach, func(_ *query.Reader, c proxy.Class) (nametable.Reach, bool) {
-			k := nametable.ReachOf(c)
-			return k, c.Names && k.Differs() && scope.SetOf(c).Overlay()
+		fromElements("cluster and network", SharedByClients, q.names.Own, func(_ *query.Reader, c proxy.Class) (nametable.Key, bool) {
+			k, differs := nametable.BaseKeyOf(c)
+			return k, c.Names && differs && scope.SetOf(c).Overlay()
 		}),
 		fromElements("base", SharedByAll, q.names.Base, func(_ *query.Reader, c proxy.Class) (mesh.Families, bool) {
 			return c.Families, c.Names && scope.SetOf(c).Overlay()

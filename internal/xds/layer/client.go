@@ -58,7 +58,7 @@ func defineClientLayers[M any, V query.Output](g *query.Graph, name string, rule
 		if t.DependsOnClient != nil && !t.DependsOnClient(r, k) {
 			return nil, false
 		}
-		list := Differences(t.at(r, k), t.at(r, HostForClient{HostView: k.HostView}), t.Hide)
+		list := differences(t.at(r, k), t.at(r, HostForClient{HostView: k.HostView}), t.Hide)
 		return list, len(list) > 0
 	})
 	base := query.Each(g, name+".sites", sc.BaseClientHosts, own, func(client traffic.Client, host omap.Name) HostForClient {
@@ -81,8 +81,8 @@ func defineClientLayers[M any, V query.Output](g *query.Graph, name string, rule
 	}
 }
 
-// Differences are the results that others do not have, and entries that hide the results that only others have.
-func Differences[V query.Output](list, others []V, hide func(name string) V) []V {
+// differences are the results that others do not have, and entries that hide the results that only others have.
+func differences[V query.Output](list, others []V, hide func(name string) V) []V {
 	var out []V
 	for _, v := range HideMissing(list, others, hide) {
 		same := func(o V) bool { return o.OutputName() == v.OutputName() && o.ContentHash() == v.ContentHash() }

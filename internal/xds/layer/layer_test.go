@@ -93,7 +93,7 @@ func TestDifferences(t *testing.T) {
 		"only for the client": {[]entry{a1, b1}, []entry{a1}, []string{"b=1"}},
 		"only for others":     {[]entry{a1}, []entry{a1, b1}, []string{"b hidden"}},
 	} {
-		if got := texts(Differences(c.list, c.others, hide)); !slices.Equal(got, c.want) {
+		if got := texts(differences(c.list, c.others, hide)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

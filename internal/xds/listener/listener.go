@@ -24,7 +24,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/service/exposure"
-	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -55,43 +54,22 @@ type Variant struct {
 	Families mesh.Families
 	// HostsOnDemand says that Envoy asks for the hosts of HTTP requests.
 	HostsOnDemand bool
-	// Cluster is the proxies' cluster; see proxy.Class. It is empty for listeners of the base view that all clusters share.
-	Cluster string
 }
 
 // VariantOf is the variant of a class.
 func VariantOf(c proxy.Class, t telemetry.Key, e extension.Key) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Balanced: c.Balance.Outbound, Families: c.Families, Cluster: c.Cluster, HostsOnDemand: c.HostsOnDemand}
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, Telemetry: t, Extensions: e, IdleTimeout: c.Idle, Balanced: c.Balance.Outbound, Families: c.Families, HostsOnDemand: c.HostsOnDemand}
 }
 
-// SharedVariantOf is the variant of a class without its cluster.
-func SharedVariantOf(c proxy.Class, t telemetry.Key, e extension.Key) Variant {
-	v := VariantOf(c, t, e)
-	v.Cluster = ""
-	return v
-}
-
-// SetKey names the listeners of a set.
-type SetKey struct {
-	Set scope.Set
+// Key names the listeners of an audience.
+type Key struct {
+	scope.Audience
 	Variant
 }
 
-// LabelledKey names the listeners of clients with labels that rules match by.
-type LabelledKey struct {
-	scope.LabelledClients
+// baseKey names the listener at an address in the base view.
+type baseKey struct {
 	Variant
-}
-
-// baseAddressKey names the listener at an address in the base view.
-type baseAddressKey struct {
-	Variant
-	at exposure.Address
-}
-
-// setAddressKey names the listener at an address in a set.
-type setAddressKey struct {
-	SetKey
 	at exposure.Address
 }
 
@@ -105,12 +83,9 @@ type Queries struct {
 	telemetry *telemetry.Queries
 	added     *extension.Queries
 	gateways  *gateway.Queries
-	// Base are the listeners of the base view, Scoped of a set, Labelled of clients with labels. ByCluster are the listeners
-	// of the base view that differ in a cluster, because services have other addresses there.
-	Base      query.Collection[Variant, *resource.Resource]
-	ByCluster query.Collection[Variant, *resource.Resource]
-	Scoped    query.Collection[SetKey, *resource.Resource]
-	Labelled  query.Collection[LabelledKey, *resource.Resource]
+	// Base are the listeners for everyone, and Own the ones that differ for a narrower audience.
+	Base query.Collection[Variant, *resource.Resource]
+	Own  query.Collection[Key, *resource.Resource]
 	// Messages are listeners before they are encoded, for readers that look into them. A cell exists only while something
 	// reads it: encoding does not.
 	Messages query.Query[AddressKey, *listenerv3.Listener]
@@ -122,8 +97,8 @@ type Queries struct {
 	Inbound query.Query[InboundKey, Map]
 	// Gateways are the listeners of gateways.
 	Gateways query.Collection[GatewaysKey, *resource.Resource]
-	// Own hides the listeners for the addresses of a workload itself.
-	Own query.Query[intern.List[netip.AddrPort], Map]
+	// OwnAddresses hides the listeners for the addresses of a workload itself.
+	OwnAddresses query.Query[intern.List[netip.AddrPort], Map]
 }
 
 // Define adds the queries to a graph.
@@ -134,37 +109,26 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 			l, _ := q.message(r, k)
 			return l, l != nil
 		})
-	base := query.Define(g, "listener", layer.Equal, q.base)
+	base := query.Define(g, "listener", layer.Equal, func(r *query.Reader, k baseKey) ([]*resource.Resource, bool) {
+		l, _ := q.message(r, AddressKey{Key{scope.Everyone(k.Families), k.Variant}, k.at})
+		return encoded(l)
+	})
 	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Variant) omap.Map[exposure.Address, omap.Unit] {
-		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
-	}, base, func(k Variant, at exposure.Address) baseAddressKey { return baseAddressKey{k, at} })
-	q.ByCluster = query.Each(g, "clusterListeners", func(r *query.Reader, k Variant) omap.Map[exposure.Address, omap.Unit] {
-		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
-	}, query.Define(g, "clusterListener", layer.Equal, func(r *query.Reader, k baseAddressKey) ([]*resource.Resource, bool) {
-		if k.at.IP == "" {
-			return nil, false // connections to any address are distinguished by other means
+		return sc.ByAudience.Candidates(k.NotIntercepted).Keys(r, scope.Everyone(k.Families))
+	}, base, func(k Variant, at exposure.Address) baseKey { return baseKey{k, at} })
+	own := query.Define(g, "scopedListener", layer.Equal, func(r *query.Reader, k AddressKey) ([]*resource.Resource, bool) {
+		if k.OfBaseView() {
+			return q.inCluster(r, k, base)
 		}
-		shared := k
-		shared.Cluster = ""
-		all, _ := base.Get(r, shared)
-		own, _ := q.base(r, k)
-		if layer.Equal(own, all) {
-			return nil, false
-		}
-		return layer.HideMissing(own, all, resource.Hide), true
-	}), func(k Variant, at exposure.Address) baseAddressKey { return baseAddressKey{k, at} })
-	scoped := query.Define(g, "scopedListener", layer.Equal, q.scoped)
-	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k SetKey) omap.Map[exposure.Address, omap.Unit] {
-		return transport.Candidates(k.NotIntercepted, sc.Index).Keys(r, k.Set)
-	}, scoped, func(k SetKey, at exposure.Address) setAddressKey { return setAddressKey{k, at} })
-	labelled := query.Define(g, "labelledListener", layer.Equal, q.labelled)
-	q.Labelled = query.Each(g, "labelledListeners", func(r *query.Reader, k LabelledKey) omap.Map[exposure.Address, omap.Unit] {
-		return transport.Candidates(k.NotIntercepted, sc.LabelledIndex).Keys(r, k.LabelledClients)
-	}, labelled, func(k LabelledKey, at exposure.Address) AddressKey { return AddressKey{k, at} })
+		return q.differing(r, k)
+	})
+	q.Own = query.Each(g, "scopedListeners", func(r *query.Reader, k Key) omap.Map[exposure.Address, omap.Unit] {
+		return sc.ByAudience.Candidates(k.NotIntercepted).Keys(r, k.Audience)
+	}, own, func(k Key, at exposure.Address) AddressKey { return AddressKey{k, at} })
 	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
 	q.HTTPProxies = query.Define(g, "httpProxies", Map.Equal, q.proxies)
 	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
-	q.Own = query.Define(g, "ownAddresses", Map.Equal, func(_ *query.Reader, list intern.List[netip.AddrPort]) (Map, bool) {
+	q.OwnAddresses = query.Define(g, "ownAddresses", Map.Equal, func(_ *query.Reader, list intern.List[netip.AddrPort]) (Map, bool) {
 		var changes []omap.Change[omap.Name, *resource.Resource]
 		for at := range list.All() {
 			name := envoy.ListenerName(at.Addr().String(), uint32(at.Port()))
@@ -210,28 +174,17 @@ type listenerInput struct {
 	remoteAddress bool
 }
 
-// AddressKey names a listener: its address, and the clients it is for. Without a set it is in the base view.
+// AddressKey names a listener: its address, and the clients it is for.
 type AddressKey struct {
-	LabelledKey
+	Key
 	At exposure.Address
 }
 
 // message is the listener before it is encoded; nil if there is none. differs is false for clients who share the listener
-// of a wider layer.
+// of a wider audience.
 func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener, differs bool) {
-	c := listenerInput{Variant: k.Variant, at: k.At, outbound: q.scope.Outbound(r, k.Set)}
-	families, cluster := k.Families, k.Cluster
-	if k.At.IP == "" {
-		families, cluster = mesh.OnlyIPv4, "" // they matter only to which of its addresses a service has
-	}
-	switch {
-	case k.Set == (scope.Set{}):
-		c.plan, differs = q.transport.Base(r, transport.BaseKey{NotIntercepted: k.NotIntercepted, Families: families, Cluster: cluster, At: k.At})
-	case k.Labels.Empty() && k.Rules == (traffic.SelectingRules{}):
-		c.plan, differs = q.transport.Scoped(r, transport.SetKey{Set: k.Set, NotIntercepted: k.NotIntercepted, Families: families, Cluster: cluster, At: k.At})
-	default:
-		c.plan, differs = q.transport.Labelled(r, transport.LabelledKey{LabelledClients: k.LabelledClients, NotIntercepted: k.NotIntercepted, Families: families, Cluster: cluster, At: k.At})
-	}
+	c := listenerInput{Variant: k.Variant, at: k.At, outbound: q.scope.Outbound(r, k.Set())}
+	c.plan, differs = q.transport.Plan(r, transport.Key{Audience: k.Audience, NotIntercepted: k.NotIntercepted, At: k.At})
 	if !differs {
 		return nil, false
 	}
@@ -258,23 +211,27 @@ func encoded(l *listenerv3.Listener) ([]*resource.Resource, bool) {
 	return []*resource.Resource{encode(l)}, true
 }
 
-func (q *Queries) base(r *query.Reader, k baseAddressKey) ([]*resource.Resource, bool) {
-	l, _ := q.message(r, AddressKey{LabelledKey{Variant: k.Variant}, k.at})
-	return encoded(l)
+// inCluster is the listener at an address for all proxies in a cluster, if services have other addresses there. base are the listeners for everyone.
+func (q *Queries) inCluster(r *query.Reader, k AddressKey, base query.Query[baseKey, []*resource.Resource]) ([]*resource.Resource, bool) {
+	if k.At.IP == "" {
+		return nil, false // connections to any address are distinguished by other means
+	}
+	all, _ := base.Get(r, baseKey{k.Variant, k.At})
+	l, _ := q.message(r, k)
+	own, _ := encoded(l)
+	if layer.Equal(own, all) {
+		return nil, false
+	}
+	return layer.HideMissing(own, all, resource.Hide), true
 }
 
-func (q *Queries) scoped(r *query.Reader, k setAddressKey) ([]*resource.Resource, bool) {
-	l, differs := q.message(r, AddressKey{LabelledKey{scope.LabelledClients{Set: k.Set}, k.Variant}, k.at})
-	if differs && l == nil && k.Set.Overlay() {
-		n, _ := k.name(k.at)
+// differing is the listener at an address for an audience within the proxies of a set, if it differs from the listener of the next wider audience.
+func (q *Queries) differing(r *query.Reader, k AddressKey) ([]*resource.Resource, bool) {
+	l, differs := q.message(r, k)
+	if differs && l == nil && k.Set().Overlay() && !k.Labelled() {
+		n, _ := k.name(k.At)
 		return []*resource.Resource{resource.Hide(n)}, true
 	}
-	return encoded(l)
-}
-
-// labelled is the listener at an address for clients with labels, if any of their labels matters there.
-func (q *Queries) labelled(r *query.Reader, k AddressKey) ([]*resource.Resource, bool) {
-	l, _ := q.message(r, k)
 	return encoded(l)
 }
 

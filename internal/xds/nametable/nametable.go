@@ -24,33 +24,40 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Reach selects the addresses that clients can use: addresses of some IP versions, of their cluster, and in their network.
-type Reach struct {
+// reach selects the addresses that clients can use: addresses of some IP versions, of their cluster, and in their network.
+type reach struct {
 	families         mesh.Families
 	cluster, network string
 }
 
-// ReachOf is the reach of a class.
-func ReachOf(c proxy.Class) Reach { return Reach{c.Families, c.Cluster, c.Network} }
+// Key names the names of an audience for clients of a network.
+type Key = layer.At[string]
 
-// Differs reports whether names have other addresses for clients with this reach than for most clients of their IP versions.
-func (k Reach) Differs() bool { return k.cluster != "" || k.network != "" }
+// KeyOf is the key of the proxies of a class.
+func KeyOf(c proxy.Class) Key { return Key{Audience: scope.InSet(scope.SetOf(c)), Place: c.Network} }
 
-// SetKey names the names of a set for clients of a network.
-type SetKey struct {
-	set     scope.Set
-	network string
+// BaseKeyOf is the key of all proxies in the cluster and the network of a class. differs reports whether names may have other addresses for them than for most
+// clients of their IP versions.
+func BaseKeyOf(c proxy.Class) (k Key, differs bool) {
+	return Key{Audience: scope.InCluster(c.Families, c.Cluster), Place: c.Network}, c.Cluster != "" || c.Network != ""
 }
 
-// SetKeyOf is the key of a class.
-func SetKeyOf(c proxy.Class) SetKey { return SetKey{scope.SetOf(c), c.Network} }
-
-func (k SetKey) reach() Reach { return Reach{k.set.Families, k.set.Cluster, k.network} }
+// wider is the next wider audience: all proxies in the cluster and the network of a set, then everyone.
+func wider(k Key) (Key, bool) {
+	set := k.Set()
+	switch {
+	case !set.Overlay() || k.IsEveryone() && k.Place == "":
+		return Key{}, false
+	case k.OfBaseView():
+		return Key{Audience: scope.Everyone(set.Families)}, true
+	}
+	return Key{Audience: scope.InCluster(set.Families, set.Cluster), Place: k.Place}, true
+}
 
 // hostKey names a host as a view sees it, for clients with a reach.
 type hostKey struct {
 	service.HostView
-	Reach
+	reach
 }
 
 // Queries are the layers of names.
@@ -60,11 +67,9 @@ type Queries struct {
 	scope    *scope.Queries
 	// names are the names of a host.
 	names query.Query[hostKey, []*resource.Resource]
-	// Base has the names of the base view, ByReach the names with other addresses for clients in some cluster or network, and Scoped
-	// the names of a set.
-	Base    query.Collection[mesh.Families, *resource.Resource]
-	ByReach query.Collection[Reach, *resource.Resource]
-	Scoped  query.Collection[SetKey, *resource.Resource]
+	// Base has the names for everyone, and Own the names that differ for a narrower audience.
+	Base query.Collection[mesh.Families, *resource.Resource]
+	Own  query.Collection[Key, *resource.Resource]
 }
 
 // Define adds the queries to a graph.
@@ -73,48 +78,28 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	q.names = query.Define(g, "names", layer.Equal, q.namesOf)
 	q.Base = query.Each(g, "names.all", func(r *query.Reader, _ mesh.Families) scope.Hosts { return s.PublicHosts(r) },
 		q.names, func(f mesh.Families, host omap.Name) hostKey {
-			return hostKey{service.HostView{Host: string(host)}, Reach{families: f}}
+			return hostKey{service.HostView{Host: string(host)}, reach{families: f}}
 		})
-	q.ByReach = query.Each(g, "namesByReach.all", func(r *query.Reader, k Reach) scope.Hosts {
-		if k.network != "" { // any endpoint may be there
-			return s.PublicHosts(r)
-		}
-		return t.Hosts.ByCluster.Group(r, "")
-	}, query.Define(g, "namesByReach", layer.Equal, q.differing), func(k Reach, host omap.Name) hostKey {
-		return hostKey{service.HostView{Host: string(host)}, k}
-	})
-	type hostInSet struct {
-		host string
-		SetKey
-	}
-	scoped := query.Define(g, "scopedNames", layer.Equal, func(r *query.Reader, k hostInSet) ([]*resource.Resource, bool) {
-		return q.namesIn(r, k.host, k.SetKey)
-	})
-	q.Scoped = query.Each(g, "scopedNames.all", func(r *query.Reader, k SetKey) scope.Hosts { return sc.Hosts(r, k.set) },
-		scoped, func(k SetKey, host omap.Name) hostInSet { return hostInSet{string(host), k} })
+	q.Own = layer.Keyed[string, hostKey, omap.Name, *resource.Resource]{
+		Results: q.names, Elements: q.hosts, Hide: resource.Hide, Wider: wider,
+		Keys: func(r *query.Reader, k Key, host omap.Name) []hostKey {
+			set := k.Set()
+			view := sc.View(r, scope.HostInSet{Host: string(host), Set: set})
+			return []hostKey{{view, reach{set.Families, set.Cluster, k.Place}}}
+		},
+	}.Own(g, "scopedNames")
 	return q
 }
 
-// differing are the names of a host of the base view that are different for clients with a reach.
-func (q *Queries) differing(r *query.Reader, k hostKey) ([]*resource.Resource, bool) {
-	list, _ := q.names.Get(r, k)
-	base, _ := q.names.Get(r, hostKey{k.HostView, Reach{families: k.families}})
-	list = layer.Differences(list, base, resource.Hide)
-	return list, len(list) > 0
-}
-
-// namesIn are the names of a host in the layer of a set.
-func (q *Queries) namesIn(r *query.Reader, host string, k SetKey) ([]*resource.Resource, bool) {
-	v := q.scope.View(r, scope.HostInSet{Host: host, Set: k.set})
-	if k.set.Overlay() && v.Viewer == "" {
-		return nil, false // the layers of the base view have the same
+// hosts are the hosts whose names an audience may see differently than the next wider one.
+func (q *Queries) hosts(r *query.Reader, k Key) scope.Hosts {
+	switch {
+	case !k.OfBaseView():
+		return q.scope.Hosts(r, k.Set())
+	case k.Place != "": // any endpoint may be in the network
+		return q.services.PublicHosts(r)
 	}
-	list, _ := q.names.Get(r, hostKey{v, k.reach()})
-	if k.set.Overlay() {
-		base, _ := q.names.Get(r, hostKey{service.HostView{Host: host}, k.reach()})
-		list = layer.HideMissing(list, base, resource.Hide)
-	}
-	return list, len(list) > 0
+	return q.tables.Hosts.ByCluster.Group(r, "")
 }
 
 // namesOf are the names of a host.
@@ -132,13 +117,13 @@ func (q *Queries) entries(r *query.Reader, k hostKey) []nds.Entry {
 	if !ok || !isName(k.Host) {
 		return nil
 	}
-	e := nds.Entry{Host: k.Host, Registry: external, Addresses: addresses(s, k.Reach)}
+	e := nds.Entry{Host: k.Host, Registry: external, Addresses: addresses(s, k.reach)}
 	if s.OfCluster() {
 		e.Registry, e.ShortName, e.Namespace = nds.Kubernetes, s.Name, s.Namespace
 	}
 	var pods []nds.Entry
 	if len(e.Addresses) == 0 && (s.Headless || s.Dubbo != nil) { // no other DNS server knows the hosts of interfaces of Dubbo
-		e.Addresses, pods = q.endpoints(r, s, k.Reach)
+		e.Addresses, pods = q.endpoints(r, s, k.reach)
 	}
 	if len(e.Addresses) == 0 {
 		return nil
@@ -163,7 +148,7 @@ func isName(host string) bool {
 }
 
 // addresses are those at which proxies listen for a service.
-func addresses(s *service.Service, k Reach) []string {
+func addresses(s *service.Service, k reach) []string {
 	list := s.AddressesFor(k.families, k.cluster)
 	if !s.ByFamily {
 		return usable(list, k.families)
@@ -184,7 +169,7 @@ func usable(list []string, f mesh.Families) []string {
 }
 
 // endpoints are the addresses of the endpoints of a headless service, and the names of the endpoints that have one.
-func (q *Queries) endpoints(r *query.Reader, s *service.Service, k Reach) (list []string, pods []nds.Entry) {
+func (q *Queries) endpoints(r *query.Reader, s *service.Service, k reach) (list []string, pods []nds.Entry) {
 	hostnames := q.services.HostNames(r, s)
 	byName, listed := map[string]int{}, map[string]bool{}
 	for _, at := range q.reachable(r, s, k) {
@@ -211,7 +196,7 @@ func (q *Queries) endpoints(r *query.Reader, s *service.Service, k Reach) (list 
 
 // reachable are the endpoints of a service that take requests and that clients reach without a gateway, each once. Those in the cluster
 // of the clients go before those in others.
-func (q *Queries) reachable(r *query.Reader, s *service.Service, k Reach) (found []service.EndpointAddress) {
+func (q *Queries) reachable(r *query.Reader, s *service.Service, k reach) (found []service.EndpointAddress) {
 	networkOf := q.services.Networks(r)
 	seen := map[service.EndpointAddress]bool{}
 	local := false

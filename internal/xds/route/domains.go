@@ -30,9 +30,12 @@ import (
 // domainTable names the virtual hosts among which each domain has one owner: the hosts of a set's ports, or of an
 // HTTP proxy. The zero value is the base view.
 type domainTable struct {
-	setProxyKey
+	proxyKey
 	httpProxy bool
 }
+
+// onPorts is the table of the hosts on the ports of an audience.
+func onPorts(a scope.Audience) domainTable { return domainTable{proxyKey: proxyKey{Audience: a}} }
 
 // withDomains returns the key with the domains of the host in a table. ok is false if it has none.
 func (q *Queries) withDomains(r *query.Reader, at virtualHostKey, in domainTable) (_ virtualHostKey, ok bool) {
@@ -48,12 +51,13 @@ func (q *Queries) withDomains(r *query.Reader, at virtualHostKey, in domainTable
 // recognised by their Host header there.
 func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f exposure.Footprint, in domainTable) []string {
 	var names, addresses []string
-	if in.set.Overlay() && !slices.Contains(f.HTTPPorts, at.Port) { // it differs from the base view in that, or only its base is asked for
+	set := in.Set()
+	if set.Overlay() && !slices.Contains(f.HTTPPorts, at.Port) { // it differs from the base view in that, or only its base is asked for
 		return nil
 	}
 	s, ok := q.services.Service.Get(r, at.HostView)
 	for _, ip := range f.VIPs {
-		if ok && !slices.Contains(s.AddressesFor(at.Families, in.set.Cluster), ip) {
+		if ok && !slices.Contains(s.AddressesFor(at.Families, set.Cluster), ip) {
 			continue
 		}
 		if q.addressOwner(r, in, exposure.Domain{Name: ip, Port: at.Port}, at.Families) == at.Host {
@@ -72,14 +76,14 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f exposure.Footp
 			names = append(names, short)
 		}
 	}
-	if q.scope.AllowsBareName(scope.HostInSet{Host: at.Host, Set: in.set}) {
+	if q.scope.AllowsBareName(scope.HostInSet{Host: at.Host, Set: set}) {
 		bare, _, _ := strings.Cut(at.Host, ".")
 		if q.tables.ByHost.Group(r, bare).Len() == 0 || q.owner(r, in, exposure.Domain{Name: bare, Port: at.Port}) == "" {
 			names = append(names, bare)
 		}
 	}
 	if ok {
-		names = append(names, q.aliasNames(r, at.HostView, in.set)...)
+		names = append(names, q.aliasNames(r, at.HostView, set)...)
 	}
 	if ok && s.Headless {
 		names = q.withPodNames(r, names)
@@ -138,19 +142,19 @@ func (q *Queries) addressOwner(r *query.Reader, in domainTable, at exposure.Doma
 		if candidates.Len() < 2 {
 			return oldest(candidates)
 		}
-		foreign, compared := "", 0
+		foreign, compared, set := "", 0, in.Set()
 		for c := range candidates.All() {
 			if compared++; compared > maxOwners {
 				break
 			}
-			s, ok := q.services.Service.Get(r, q.scope.View(r, scope.HostInSet{Host: c.Host, Set: in.set}))
+			s, ok := q.services.Service.Get(r, q.scope.View(r, scope.HostInSet{Host: c.Host, Set: set}))
 			switch {
 			case foreign != "" && !c.IsService():
 				return foreign
 			case !ok || !s.ByFamily:
 				return c.Host
-			case !slices.Contains(s.AddressesFor(f, in.set.Cluster), at.Name):
-			case !s.Foreign(in.set.Cluster):
+			case !slices.Contains(s.AddressesFor(f, set.Cluster), at.Name):
+			case !s.Foreign(set.Cluster):
 				return c.Host
 			case foreign == "":
 				foreign = c.Host
@@ -165,18 +169,19 @@ const maxOwners = 40
 
 // firstOwner is the host of a table that gets an address or short name, if first chooses among several candidates.
 func (q *Queries) firstOwner(r *query.Reader, in domainTable, at exposure.Domain, first func(omap.Map[exposure.Candidate, omap.Unit]) string) string {
+	set := in.Set()
 	switch {
-	case !in.set.Overlay() && in.httpProxy:
-		return first(q.proxyHosts.domains.Group(r, in.setProxyKey, at))
-	case !in.set.Overlay():
-		return first(q.scope.Index.Domains.Group(r, in.set, at))
+	case !set.Overlay() && in.httpProxy:
+		return first(q.proxyHosts.domains.Group(r, in.proxyKey, at))
+	case !set.Overlay():
+		return first(q.scope.Index.Domains.Group(r, set, at))
 	}
 	base := first(q.services.Index.Domains.Group(r, service.All{}, at))
-	if in.set.Namespace == "" || base != "" && q.scope.Viewer(r, base, in.set.Namespace) == "" {
+	if set.Namespace == "" || base != "" && q.scope.Viewer(r, base, set.Namespace) == "" {
 		return base
 	}
 	// If the owner in the base view looks different in this set, the domain is free for all hosts that look different.
-	return first(q.scope.Index.Domains.Group(r, in.set, at))
+	return first(q.scope.Index.Domains.Group(r, set, at))
 }
 
 // oldest is the first of the candidates; empty if there is none. Hosts that only have it in the base view come last.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
-	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -19,131 +18,104 @@ import (
 // Map is a set of resources by name.
 type Map = omap.Map[omap.Name, *resource.Resource]
 
-// setProxyKey names an HTTP proxy of a set; see scope.HTTPProxy.
-type setProxyKey struct {
-	set    scope.Set
-	number int
-}
+// proxyKey names an HTTP proxy of an audience by its number; see scope.HTTPProxy.
+type proxyKey = layer.At[int]
 
-// labelledProxyKey names an HTTP proxy for clients with labels.
-type labelledProxyKey struct {
-	scope.LabelledClients
-	number int
-}
-
-// setProxyHostKey names a host at an HTTP proxy of a set.
-type setProxyHostKey struct {
-	setProxyKey
-	host string
-}
-
-// labelledProxyHostKey names a host at an HTTP proxy for clients with labels.
-type labelledProxyHostKey struct {
-	labelledProxyKey
+// proxyHostKey names a host at an HTTP proxy of a set.
+type proxyHostKey struct {
+	proxyKey
 	host string
 }
 
 // httpProxyHosts are the virtual hosts of HTTP proxies. A request to an HTTP proxy names the port, so each HTTP port of a
 // host has a virtual host in the same route configuration.
 type httpProxyHosts struct {
-	base     query.Collection[mesh.Families, *resource.Piece]
-	scoped   query.Collection[setProxyKey, *resource.Piece]
-	labelled query.Collection[labelledProxyKey, *resource.Piece]
+	// everyone are the virtual hosts for everyone, and own the ones that differ for a narrower audience.
+	everyone query.Collection[scope.Audience, *resource.Piece]
+	own      query.Collection[proxyKey, *resource.Piece]
 	// domains groups the hosts of an HTTP proxy by the domains that they ask for.
-	domains query.Groups[setProxyKey, exposure.Domain, exposure.Candidate]
+	domains query.Groups[proxyKey, exposure.Domain, exposure.Candidate]
 }
 
 // defineHTTPProxies defines the route configurations of HTTP proxies.
 func (q *Queries) defineHTTPProxies(g *query.Graph, s *service.Queries, sc *scope.Queries) {
-	at := query.Define(g, "proxiedHost", layer.Equal, func(r *query.Reader, k virtualHostKey) ([]*resource.Piece, bool) {
-		f, _ := s.Footprint(r, k.HostView)
-		list := q.proxyVirtualHosts(r, f, func(port uint32) (virtualHostKey, bool) {
-			return virtualHostKey{HostView: k.HostView, Port: port, Families: k.Families}, true
-		})
-		return list, len(list) > 0
-	})
-	q.proxyHosts.base = query.Each(g, "proxiedHosts", func(r *query.Reader, _ mesh.Families) scope.Hosts {
-		return s.PublicHosts(r)
-	}, at, func(f mesh.Families, name omap.Name) virtualHostKey {
-		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Families: f}
-	})
-	named := func(r *query.Reader, k setProxyKey) scope.Hosts { return sc.HostsWithShortNames(r, k.set) }
-	key := func(k setProxyKey, name omap.Name) setProxyHostKey { return setProxyHostKey{k, string(name)} }
-	footprint := query.Define(g, "proxiedFootprint", exposure.Equal, func(r *query.Reader, k setProxyHostKey) ([]exposure.Footprint, bool) {
-		f, ok := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.set}, k.number)
-		return []exposure.Footprint{f}, ok
-	})
-	footprints := query.Each(g, "proxiedFootprints", named, footprint, key)
-	q.proxyHosts.domains = exposure.DefineDomains(g, "proxied.domains", footprints)
-	scoped := query.Define(g, "scopedProxiedHost", layer.Equal, func(r *query.Reader, k setProxyHostKey) ([]*resource.Piece, bool) {
-		f, _ := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.set}, k.number)
-		list := q.proxyVirtualHosts(r, f, func(port uint32) (virtualHostKey, bool) { return q.proxyHostOf(r, k, port) })
-		if k.set.Overlay() {
-			base, _ := at.Get(r, virtualHostKey{HostView: service.HostView{Host: k.host}, Families: k.set.Families})
-			if layer.Equal(list, base) {
-				return nil, false
-			}
-			list = layer.HideMissing(list, base, resource.HidePiece)
+	at := query.Define(g, "proxiedHost", layer.Equal, func(r *query.Reader, k virtualHostKey) (list []*resource.Piece, _ bool) {
+		for _, of := range q.proxiedHostFor(r, proxyKey{Audience: scope.Everyone(k.Families)}, omap.Name(k.Host)) {
+			more, _ := q.host.Get(r, of)
+			list = append(list, more...)
 		}
 		return list, len(list) > 0
 	})
-	q.proxyHosts.scoped = query.Each(g, "scopedProxiedHosts", named, scoped, key)
-	labelled := query.Define(g, "labelledProxiedHost", layer.Equal, func(r *query.Reader, k labelledProxyHostKey) ([]*resource.Piece, bool) {
-		in := setProxyHostKey{setProxyKey{k.Set, k.number}, k.host}
-		f, _ := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.Set}, k.number)
-		list := q.proxyVirtualHosts(r, f, func(port uint32) (virtualHostKey, bool) {
-			at, ok := q.proxyHostOf(r, in, port)
-			if !ok {
-				return virtualHostKey{}, false
-			}
-			return q.forClients(r, at, k.LabelledClients)
-		})
-		return list, len(list) > 0
+	q.proxyHosts.everyone = query.Each(g, "proxiedHosts", func(r *query.Reader, _ scope.Audience) scope.Hosts {
+		return s.PublicHosts(r)
+	}, at, func(a scope.Audience, name omap.Name) virtualHostKey {
+		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Families: a.Set().Families}
 	})
-	q.proxyHosts.labelled = query.Each(g, "labelledProxiedHosts", func(r *query.Reader, k labelledProxyKey) scope.Hosts {
-		return sc.LabelledHosts(r, k.LabelledClients)
-	}, labelled, func(k labelledProxyKey, name omap.Name) labelledProxyHostKey {
-		return labelledProxyHostKey{k, string(name)}
+	footprint := query.Define(g, "proxiedFootprint", exposure.Equal, func(r *query.Reader, k proxyHostKey) ([]exposure.Footprint, bool) {
+		f, ok := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.Set()}, k.Place)
+		return []exposure.Footprint{f}, ok
 	})
+	footprints := query.Each(g, "proxiedFootprints", q.proxiedHosts, footprint, func(k proxyKey, name omap.Name) proxyHostKey { return proxyHostKey{k, string(name)} })
+	q.proxyHosts.domains = exposure.DefineDomains(g, "proxied.domains", footprints)
+	q.proxyHosts.own = layer.Keyed[int, virtualHostKey, omap.Name, *resource.Piece]{
+		Results: q.host, Elements: q.proxiedHosts, Keys: q.proxiedHostFor, Hide: resource.HidePiece,
+	}.Own(g, "scopedProxiedHost")
 	q.HTTPProxies = query.Define(g, "proxiedRoutes", Map.Equal, q.httpProxyRoutes)
 }
 
-// proxyVirtualHosts are the virtual hosts for the HTTP ports of a host. on returns the key for a port, or false if there
-// is none.
-func (q *Queries) proxyVirtualHosts(r *query.Reader, f exposure.Footprint, on func(port uint32) (at virtualHostKey, ok bool)) []*resource.Piece {
-	var out []*resource.Piece
+// proxiedHosts are the hosts that an audience may see differently at an HTTP proxy than the next wider one.
+func (q *Queries) proxiedHosts(r *query.Reader, k proxyKey) scope.Hosts {
+	switch {
+	case k.Labelled():
+		return q.scope.LabelledHosts(r, k.Audience)
+	case k.OfBaseView():
+		return q.services.PublicHosts(r)
+	}
+	return q.scope.HostsWithShortNames(r, k.Set())
+}
+
+// proxiedHostFor are the keys of the virtual hosts of a host at an HTTP proxy: one for each of its HTTP ports.
+func (q *Queries) proxiedHostFor(r *query.Reader, k proxyKey, name omap.Name) (keys []virtualHostKey) {
+	host := scope.HostInSet{Host: string(name), Set: k.Set()}
+	var f exposure.Footprint
+	if k.OfBaseView() {
+		f, _ = q.services.Footprint(r, service.HostView{Host: host.Host})
+	} else {
+		f, _ = q.scope.HTTPProxyFootprint(r, host, k.Place)
+	}
 	for _, port := range f.HTTPPorts {
-		if at, ok := on(port); ok {
+		for _, at := range q.hostFor(r, host.Host, port, domainTable{k, true}) {
 			at.WithPort = true
-			list, _ := q.host.Get(r, at)
-			out = append(out, list...)
+			keys = append(keys, at)
 		}
 	}
-	return out
+	return keys
 }
 
-// proxyHostOf is the key of a host at an HTTP proxy. ok is false if no domain is left for it.
-func (q *Queries) proxyHostOf(r *query.Reader, k setProxyHostKey, port uint32) (at virtualHostKey, ok bool) {
-	view := q.scope.View(r, scope.HostInSet{Host: k.host, Set: k.set})
-	return q.withDomains(r, virtualHostKey{HostView: view, Port: port, Families: k.set.Families}, domainTable{setProxyKey: k.setProxyKey, httpProxy: true})
-}
-
-// httpProxyRoutes are the route configurations of the HTTP proxies of clients, who may have labels.
-func (q *Queries) httpProxyRoutes(r *query.Reader, k scope.LabelledClients) (Map, bool) {
-	outbound := q.scope.Outbound(r, k.Set)
+// httpProxyRoutes are the route configurations of the HTTP proxies of an audience.
+func (q *Queries) httpProxyRoutes(r *query.Reader, a scope.Audience) (Map, bool) {
+	set := a.Set()
+	outbound := q.scope.Outbound(r, set)
 	var changes []omap.Change[omap.Name, *resource.Resource]
-	for _, p := range q.scope.HTTPProxies(r, k.Set.Sidecar) {
-		pieces := q.proxyHosts.scoped.Get(r, setProxyKey{k.Set, p.Number})
-		if k.Set.Overlay() {
-			pieces = omap.With(q.proxyHosts.base.Get(r, k.Set.Families), overlayChanges(pieces)...)
-		}
-		if !k.Labels.Empty() || !k.Rules.Names.Empty() {
-			pieces = omap.With(pieces, overlayChanges(q.proxyHosts.labelled.Get(r, labelledProxyKey{k, p.Number}))...)
-		}
+	for _, p := range q.scope.HTTPProxies(r, set.Sidecar) {
 		name := envoy.ProxyRouteName(p.Number)
+		pieces := q.proxyPieces(r, proxyKey{Audience: a, Place: p.Number})
 		changes = append(changes, omap.Put(omap.Name(name), proxyConfiguration(name, pieces, outbound, q.tables.RouteSettings(r))))
 	}
 	return omap.With(Map{}, changes...), true
+}
+
+// proxyPieces are the virtual hosts of an HTTP proxy for an audience.
+func (q *Queries) proxyPieces(r *query.Reader, k proxyKey) hostPieces {
+	if k.IsEveryone() {
+		return q.proxyHosts.everyone.Get(r, k.Audience)
+	}
+	own := q.proxyHosts.own.Get(r, k)
+	wider, over := k.Wider()
+	if !over {
+		return own
+	}
+	return omap.With(q.proxyPieces(r, proxyKey{Audience: wider, Place: k.Place}), overlayChanges(own)...)
 }
 
 func proxyConfiguration(name string, pieces hostPieces, outbound settings.Outbound, s settings.RouteSettings) *resource.Resource {
@@ -171,17 +143,20 @@ func domainsWithPort(domains []string, port uint32) []string {
 }
 
 // proxyHostCell returns the cell that yields one virtual host of an HTTP proxy.
-func (q *Queries) proxyHostCell(k scope.LabelledClients, name, piece string) (query.ID, bool) {
+func (q *Queries) proxyHostCell(a scope.Audience, name, piece string) (query.ID, bool) {
 	rest, ok := strings.CutPrefix(name, envoy.ProxyRouteName(0))
 	number, err := strconv.Atoi(strings.TrimPrefix(rest, "_"))
 	if !ok || err != nil && rest != "" {
 		return 0, false
 	}
-	if id, ok := q.proxyHosts.labelled.Element(labelledProxyKey{k, number}, omap.Name(piece)); ok {
-		return id, true
+	for over := true; over; {
+		if a.IsEveryone() {
+			return q.proxyHosts.everyone.Element(a, omap.Name(piece))
+		}
+		if id, ok := q.proxyHosts.own.Element(proxyKey{Audience: a, Place: number}, omap.Name(piece)); ok {
+			return id, true
+		}
+		a, over = a.Wider()
 	}
-	if id, ok := q.proxyHosts.scoped.Element(setProxyKey{k.Set, number}, omap.Name(piece)); ok {
-		return id, true
-	}
-	return q.proxyHosts.base.Element(k.Set.Families, omap.Name(piece))
+	return 0, false
 }

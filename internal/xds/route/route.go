@@ -47,23 +47,8 @@ type virtualHostKey struct {
 	WithPort bool
 }
 
-// basePortKey names the route configuration of a port in the base view.
-type basePortKey struct {
-	port     uint32
-	families mesh.Families
-}
-
-// setHostKey names a host as a set sees it, on a port.
-type setHostKey struct {
-	scope.HostInSet
-	port uint32
-}
-
-// setPortKey names the route configuration of a port in a set.
-type setPortKey struct {
-	set  scope.Set
-	port uint32
-}
+// portKey names the route configuration of a port as an audience sees it.
+type portKey = layer.At[exposure.PortNumber]
 
 // Queries are the layers of route configurations.
 type Queries struct {
@@ -76,29 +61,20 @@ type Queries struct {
 	// messages are virtual hosts before they are encoded, for readers that look into them. A cell exists only while
 	// something reads it: encoding does not.
 	messages query.Query[virtualHostKey, *routev3.VirtualHost]
-	// host is an encoded virtual host. hosts, scoped and labelled are the virtual hosts of a port in the base view, in a
-	// set and for clients with labels.
-	host     query.Query[virtualHostKey, []*resource.Piece]
-	hosts    query.Collection[basePortKey, *resource.Piece]
-	scoped   query.Collection[setPortKey, *resource.Piece]
-	labelled query.Collection[labelledPortKey, *resource.Piece]
-	// clusterHosts are the virtual hosts of a port in the base view that differ in a cluster.
-	clusterHosts query.Collection[clusterPortKey, *resource.Piece]
-	proxyHosts   httpProxyHosts
-	byDomain     byDomain
-	// Base are the route configurations of the base view, Scoped of a set, Labelled of clients with labels. ByCluster are
-	// configurations of the base view that differ in a cluster, because services have other addresses there.
-	Base      query.Collection[mesh.Families, *resource.Resource]
-	ByCluster query.Collection[Reach, *resource.Resource]
-	Scoped    query.Collection[scope.Set, *resource.Resource]
-	Labelled  query.Collection[scope.LabelledClients, *resource.Resource]
-	// Sniffed, ScopedSniffed and LabelledSniffed are likewise the configurations of ports with protocol detection at
-	// addresses of a host's own.
-	Sniffed         query.Collection[service.All, *resource.Resource]
-	ScopedSniffed   query.Collection[scope.Set, *resource.Resource]
-	LabelledSniffed query.Collection[scope.LabelledClients, *resource.Resource]
+	// host is an encoded virtual host. hosts are the virtual hosts of a port for everyone, and ownHosts the ones that differ for a narrower audience.
+	host       query.Query[virtualHostKey, []*resource.Piece]
+	hosts      query.Collection[portKey, *resource.Piece]
+	ownHosts   query.Collection[portKey, *resource.Piece]
+	proxyHosts httpProxyHosts
+	byDomain   byDomain
+	// Configurations are the route configurations of ports. For an audience narrower than everyone they are the ones that differ.
+	Configurations query.Collection[scope.Audience, *resource.Resource]
+	// Sniffed are the configurations for everyone of ports with protocol detection at addresses of a host's own, and OwnSniffed the ones that differ for a
+	// narrower audience.
+	Sniffed    query.Collection[service.All, *resource.Resource]
+	OwnSniffed query.Collection[Dedicated, *resource.Resource]
 	// HTTPProxies are the route configurations of the clients' HTTP proxies; see scope.HTTPProxy.
-	HTTPProxies query.Query[scope.LabelledClients, Map]
+	HTTPProxies query.Query[scope.Audience, Map]
 	// Gateways are the route configurations of gateways, and gatewayHosts the virtual hosts of one gateway.
 	Gateways     query.Collection[gateway.Proxies, *resource.Resource]
 	gatewayHosts query.Collection[gatewayTableKey, *resource.Piece]
@@ -110,27 +86,22 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.target = query.Define(g, "routeTarget", target.equal, q.targetOf)
 	q.messages = query.Define(g, "virtualHostMessage", func(a, b *routev3.VirtualHost) bool { return proto.Equal(a, b) }, q.message)
 	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
-	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, k basePortKey) scope.Hosts {
-		return s.Index.HTTPPorts.Group(r, service.All{}, exposure.PortNumber(k.port))
-	}, q.host, func(k basePortKey, name omap.Name) virtualHostKey {
-		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: k.port, Families: k.families}
+	hosts := func(r *query.Reader, k portKey) scope.Hosts {
+		return sc.ByAudience.HTTPPorts.Group(r, k.Audience, k.Place)
+	}
+	q.hosts = query.Each(g, "virtualHosts", hosts, q.host, func(k portKey, name omap.Name) virtualHostKey {
+		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: uint32(k.Place), Families: k.Set().Families}
 	})
-	q.defineByCluster(g, s)
-	elem := query.Define(g, "scopedVirtualHost", layer.Equal, q.virtualHostIn)
-	q.scoped = query.Each(g, "scopedVirtualHosts", func(r *query.Reader, k setPortKey) scope.Hosts {
-		return sc.Index.HTTPPorts.Group(r, k.set, exposure.PortNumber(k.port))
-	}, elem, func(k setPortKey, name omap.Name) setHostKey {
-		return setHostKey{scope.HostInSet{Host: string(name), Set: k.set}, k.port}
-	})
-	base := query.Define(g, "routeConfiguration", layer.Equal, q.base)
-	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ mesh.Families) omap.Map[exposure.PortNumber, omap.Unit] {
-		return s.Index.HTTPPorts.Keys(r, service.All{})
-	}, base, func(f mesh.Families, port exposure.PortNumber) basePortKey { return basePortKey{uint32(port), f} })
-	scoped := query.Define(g, "scopedRouteConfiguration", layer.Equal, q.routesIn)
-	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[exposure.PortNumber, omap.Unit] {
-		return sc.Index.HTTPPorts.Keys(r, k)
-	}, scoped, func(k scope.Set, port exposure.PortNumber) setPortKey { return setPortKey{k, uint32(port)} })
-	q.defineLabelled(g)
+	q.ownHosts = layer.Keyed[exposure.PortNumber, virtualHostKey, omap.Name, *resource.Piece]{
+		Results: q.host, Elements: hosts, Hide: resource.HidePiece,
+		Keys: func(r *query.Reader, k portKey, host omap.Name) []virtualHostKey {
+			return q.hostFor(r, string(host), uint32(k.Place), onPorts(k.Audience))
+		},
+	}.Own(g, "scopedVirtualHost")
+	configuration := query.Define(g, "routeConfiguration", layer.Equal, q.configurationFor)
+	q.Configurations = query.Each(g, "routeConfigurations", func(r *query.Reader, a scope.Audience) omap.Map[exposure.PortNumber, omap.Unit] {
+		return sc.ByAudience.HTTPPorts.Keys(r, a)
+	}, configuration, func(a scope.Audience, port exposure.PortNumber) portKey { return portKey{Audience: a, Place: port} })
 	q.defineSniffed(g, s, sc)
 	q.defineHTTPProxies(g, s, sc)
 	q.defineGateways(g)
@@ -138,44 +109,70 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	return q
 }
 
-// virtualHostIn is the virtual host of a host in the layer of a set.
-func (q *Queries) virtualHostIn(r *query.Reader, k setHostKey) ([]*resource.Piece, bool) {
-	if k.Host == "" {
-		return nil, false // the empty name asks only for the route configuration of the port
+// hostFor is the key of the virtual host that an audience has for a host on a port; none if no domain is left for it there. in is the table that the virtual
+// host is in.
+func (q *Queries) hostFor(r *query.Reader, host string, port uint32, in domainTable) []virtualHostKey {
+	if host == "" {
+		return nil // the empty name asks only for the route configuration of the port
 	}
-	at, ok := q.setHostOf(r, k)
-	var list []*resource.Piece
-	if ok {
-		list, _ = q.host.Get(r, at)
-	}
-	if k.Set.Overlay() {
-		base := q.baseHost(r, k.Host, k.port, k.Set)
-		if layer.Equal(list, base) {
-			return nil, false
+	a, set := in.Audience, in.Set()
+	at := virtualHostKey{HostView: q.scope.View(r, scope.HostInSet{Host: host, Set: set}), Port: port, Families: set.Families}
+	if !in.IsEveryone() {
+		in.Audience = a.Unlabelled() // labels matter to no domain
+		var ok bool
+		if at, ok = q.withDomains(r, at, in); !ok {
+			return nil
 		}
-		list = layer.HideMissing(list, base, resource.HidePiece)
 	}
-	return list, len(list) > 0
+	return []virtualHostKey{q.forLabels(r, at, a)}
 }
 
-// setHostOf is the key of a host as a set sees it. ok is false if no domain is left for it.
-func (q *Queries) setHostOf(r *query.Reader, k setHostKey) (at virtualHostKey, ok bool) {
-	return q.withDomains(r, virtualHostKey{HostView: q.scope.View(r, k.HostInSet), Port: k.port, Families: k.Set.Families}, domainTable{setProxyKey: setProxyKey{set: k.Set}})
+// forLabels is the key of a virtual host for an audience, with the labels and rules of it that matter to the host.
+func (q *Queries) forLabels(r *query.Reader, at virtualHostKey, a scope.Audience) virtualHostKey {
+	if !a.Labelled() {
+		return at
+	}
+	at.Labels = q.traffic.RelevantLabels(r, at.HostView, a.Labels(), (*state.VirtualService).RequestLabels)
+	rules := q.traffic.RulesForHost(r, a.Rules(), at.Host)
+	if hasConsistentHash(q.traffic.PolicyFor(r, at.HostView, rules)) {
+		at.Rules = rules
+	}
+	return at
 }
 
-func (q *Queries) base(r *query.Reader, k basePortKey) ([]*resource.Resource, bool) {
-	return q.configuration(r, k.port, q.hosts.Get(r, k), nil, settings.Outbound{Mode: q.tables.OutboundMode(r)}), true
+// configurationFor is the route configuration of a port for an audience; absent if the configuration of the next wider audience applies.
+func (q *Queries) configurationFor(r *query.Reader, k portKey) ([]*resource.Resource, bool) {
+	outbound := q.scope.Outbound(r, k.Set())
+	if k.IsEveryone() {
+		return q.configuration(r, k.Place, q.hosts.Get(r, k), nil, outbound), true
+	}
+	own := q.ownHosts.Get(r, k)
+	wider, over := k.Wider()
+	if !over {
+		return q.configuration(r, k.Place, own, nil, outbound), true
+	}
+	if own.Len() == 0 && (k.Labelled() || k.OfBaseView() || q.inBaseView(r, k.Place)) {
+		return nil, false
+	}
+	return q.configuration(r, k.Place, q.pieces(r, portKey{Audience: wider, Place: k.Place}), overlayChanges(own), outbound), true
 }
 
-func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource, bool) {
-	pieces, mode := q.scoped.Get(r, k), q.scope.Outbound(r, k.set)
-	if !k.set.Overlay() {
-		return q.configuration(r, k.port, pieces, nil, mode), true
+// inBaseView reports whether the base view has a route configuration for a port. Other ports may be only in a set.
+func (q *Queries) inBaseView(r *query.Reader, port exposure.PortNumber) bool {
+	return q.services.Index.HTTPPorts.Group(r, service.All{}, port).Len() > 0
+}
+
+// pieces are the virtual hosts of a port for an audience.
+func (q *Queries) pieces(r *query.Reader, k portKey) hostPieces {
+	if k.IsEveryone() {
+		return q.hosts.Get(r, k)
 	}
-	if pieces.Len() == 0 && q.services.Index.HTTPPorts.Group(r, service.All{}, exposure.PortNumber(k.port)).Len() > 0 {
-		return nil, false // the route configuration of the base view applies
+	own := q.ownHosts.Get(r, k)
+	wider, over := k.Wider()
+	if !over {
+		return own
 	}
-	return q.configuration(r, k.port, q.basePieces(r, k.port, k.set), overlayChanges(pieces), mode), true
+	return omap.With(q.pieces(r, portKey{Audience: wider, Place: k.Place}), overlayChanges(own)...)
 }
 
 type pieceChange = omap.Change[omap.Name, *resource.Piece]
@@ -194,7 +191,8 @@ func overlayChanges(top hostPieces) []pieceChange {
 }
 
 // configuration is the route configuration of a port. Its cost depends on the number of changes, not of all pieces.
-func (q *Queries) configuration(r *query.Reader, port uint32, pieces hostPieces, changes []pieceChange, outbound settings.Outbound) []*resource.Resource {
+func (q *Queries) configuration(r *query.Reader, at exposure.PortNumber, pieces hostPieces, changes []pieceChange, outbound settings.Outbound) []*resource.Resource {
+	port := uint32(at)
 	name := envoy.RouteName(port)
 	// A declared host "*" already takes all requests. Envoy refuses a route configuration with a second virtual host for
 	// "*".
@@ -286,22 +284,21 @@ func PieceNames(virtualHost string) []string {
 	return []string{strings.Join(labels, ".") + virtualHost[at:], virtualHost}
 }
 
-// VirtualHostCell returns the cell that yields one virtual host of a route configuration for clients of a set.
-func (q *Queries) VirtualHostCell(k scope.LabelledClients, name, piece string) (query.ID, bool) {
+// VirtualHostCell returns the cell that yields one virtual host of a route configuration for an audience.
+func (q *Queries) VirtualHostCell(a scope.Audience, name, piece string) (query.ID, bool) {
 	port, err := strconv.ParseUint(name, 10, 32)
 	if err != nil {
-		return q.proxyHostCell(k, name, piece)
+		return q.proxyHostCell(a, name, piece)
 	}
-	if id, ok := q.labelled.Element(labelledPortKey{k, uint32(port)}, omap.Name(piece)); ok {
-		return id, true
-	}
-	if id, ok := q.scoped.Element(setPortKey{k.Set, uint32(port)}, omap.Name(piece)); ok {
-		return id, true
-	}
-	if k.Set.Cluster != "" {
-		if id, ok := q.clusterHosts.Element(clusterPortKey{uint32(port), reachOf(k.Set)}, omap.Name(piece)); ok {
+	for over := true; over; {
+		k := portKey{Audience: a, Place: exposure.PortNumber(port)}
+		if a.IsEveryone() {
+			return q.hosts.Element(k, omap.Name(piece))
+		}
+		if id, ok := q.ownHosts.Element(k, omap.Name(piece)); ok {
 			return id, true
 		}
+		a, over = a.Wider()
 	}
-	return q.hosts.Element(basePortKey{uint32(port), k.Set.Families}, omap.Name(piece))
+	return 0, false
 }

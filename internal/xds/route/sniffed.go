@@ -1,6 +1,8 @@
 package route
 
 import (
+	"slices"
+
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -11,17 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// setDedicatedKey names the route configuration of a dedicated port in a set.
-type setDedicatedKey struct {
-	set scope.Set
-	at  exposure.HostPort
-}
-
-// labelledDedicatedKey names the route configuration of a dedicated port for clients with labels.
-type labelledDedicatedKey struct {
-	scope.LabelledClients
-	at exposure.HostPort
-}
+// Dedicated names the route configurations of dedicated ports of an audience.
+type Dedicated = layer.At[service.All]
 
 // defineSniffed defines the route configurations of dedicated ports: ports with protocol detection at addresses of a
 // host's own. All requests there are for that host, whatever their Host header says.
@@ -32,31 +25,19 @@ func (q *Queries) defineSniffed(g *query.Graph, s *service.Queries, sc *scope.Qu
 	}, at, func(_ service.All, k exposure.HostPort) virtualHostKey {
 		return virtualHostKey{HostView: service.HostView{Host: k.Host}, Port: k.Port}
 	})
-	scoped := query.Define(g, "scopedSniffedRoutes", layer.Equal, func(r *query.Reader, k setDedicatedKey) ([]*resource.Resource, bool) {
-		view := sc.View(r, scope.HostInSet{Host: k.at.Host, Set: k.set})
-		list, _ := at.Get(r, virtualHostKey{HostView: view, Port: k.at.Port})
-		if k.set.Overlay() {
-			base, _ := at.Get(r, virtualHostKey{HostView: service.HostView{Host: k.at.Host}, Port: k.at.Port})
-			list = layer.HideMissing(list, base, resource.Hide)
-		}
-		return list, len(list) > 0
-	})
-	q.ScopedSniffed = query.Each(g, "scopedSniffedRoutes.all", func(r *query.Reader, k scope.Set) omap.Map[exposure.HostPort, omap.Unit] {
-		return sc.Index.DedicatedPorts.Keys(r, k)
-	}, scoped, func(k scope.Set, p exposure.HostPort) setDedicatedKey { return setDedicatedKey{k, p} })
-	labelled := query.Define(g, "labelledSniffedRoutes", layer.Equal, func(r *query.Reader, k labelledDedicatedKey) ([]*resource.Resource, bool) {
-		view := sc.View(r, scope.HostInSet{Host: k.at.Host, Set: k.Set})
-		own, ok := q.forClients(r, virtualHostKey{HostView: view, Port: k.at.Port}, k.LabelledClients)
-		if !ok {
-			return nil, false
-		}
-		return at.Get(r, own)
-	})
-	q.LabelledSniffed = query.Each(g, "labelledSniffedRoutes.all", func(r *query.Reader, k scope.LabelledClients) omap.Map[exposure.HostPort, omap.Unit] {
-		return sc.LabelledIndex.DedicatedPorts.Keys(r, k)
-	}, labelled, func(k scope.LabelledClients, p exposure.HostPort) labelledDedicatedKey {
-		return labelledDedicatedKey{k, p}
-	})
+	q.OwnSniffed = layer.Keyed[service.All, virtualHostKey, exposure.HostPort, *resource.Resource]{
+		Results: at, Hide: resource.Hide,
+		Elements: func(r *query.Reader, k Dedicated) omap.Map[exposure.HostPort, omap.Unit] {
+			return sc.ByAudience.DedicatedPorts.Keys(r, k.Audience)
+		},
+		Keys: func(r *query.Reader, k Dedicated, p exposure.HostPort) []virtualHostKey {
+			view := sc.View(r, scope.HostInSet{Host: p.Host, Set: k.Set()})
+			if f, _ := s.Footprint(r, view); k.OfBaseView() && !slices.Contains(f.DedicatedPorts, p.Port) {
+				return nil // only a narrower audience has an address of the host's own
+			}
+			return []virtualHostKey{q.forLabels(r, virtualHostKey{HostView: view, Port: p.Port}, k.Audience)}
+		},
+	}.Own(g, "scopedSniffedRoutes")
 }
 
 // sniffed is the route configuration of one dedicated port.

@@ -34,6 +34,8 @@ func TestNames(t *testing.T) {
 		{"HeaderValue", HeaderValue,
 			[]string{"", "a\tb", "100%%", "%PROTOCOL%", "%REQ(a?b):12%", "%START_TIME(%s.%3f)%", "%DYNAMIC_METADATA(a:b):5% and %PROTOCOL%", "ä", strings.Repeat("a", 16384)},
 			[]string{"%", "50% b", "%a%", "%REQ(a", "%REQ(a)", "%REQ(a):1", "a\nb", "a\x00", "\x7f", "%%%", strings.Repeat("a", 16385)}},
+		{"DefaultEndpoint", DefaultEndpoint, []string{"127.0.0.1:1", "[::]:1", ":1", "unix:///a"}, []string{"127.0.0.1", "a:1", "127.0.0.1:0", "unix://a"}},
+		{"BackendService", BackendService, []string{"a.b", "192.0.2.1", "a/b.c", "*/a.b"}, []string{"", "*.a", "a/b", "a_b/c.d", "a/*b.c"}},
 		{"HostPort", HostPort, []string{"a:1", "1.2.3.4:80", "[::1]:80", "a.b.c:65535"}, []string{"a", "a:", "a:0", "a:65536", "a:b", ":80", "a_b:80", "[::1:80"}},
 	} {
 		for _, s := range c.good {
