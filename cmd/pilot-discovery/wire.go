@@ -75,7 +75,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		commits.Observe(c)
 		visits.Committed(uint64(c.Revision))
 		logCommit(logging.For(log, logConfig), c)
-		announce(committed)
+		notify(committed)
 	})
 	xds := server.New(running, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -111,20 +111,20 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	return g, nil
 }
 
-// announce signals a receiver that may be busy. A signal that it has not taken yet stands for this one, too.
-func announce(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
-}
-
 // addJournal adds the actors that log problems, and proxies that connect and disconnect.
 func addJournal(g *run.Group, board *admin.Board, running *loop.Loop, committed <-chan struct{}, visits *arrivals.Log, log *slog.Logger) {
 	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
 		return board.Follow(ctx, running, committed, func(news admin.News) { logNews(log, news) })
 	}})
 	g.Add(run.Actor{Name: "visits", Run: visits.Run})
+}
+
+// notify signals a commit. A receiver that has not taken the previous signal yet will find both commits.
+func notify(committed chan<- struct{}) {
+	select {
+	case committed <- struct{}{}:
+	default:
+	}
 }
 
 // serve reports that the control plane is ready, until it stops. serving withdraws the reason why it was not. From then on garbage

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 // outside is a place where values are written. It records the writes in their order, and fails for some keys.
 type outside struct {
+	mu      sync.Mutex
 	wanted  map[string]string
 	fails   map[string]error
 	unknown bool // it does not say that it has a value
@@ -22,27 +24,42 @@ type outside struct {
 	logged  []string
 }
 
+// set changes the wanted values or the failures.
+func (o *outside) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change()
+}
+
 // run runs w in a bubble until the end of the test. The returned function changes the wanted values, lets a time pass, and returns the writes.
 func (o *outside) run(t *testing.T, w Writes[string, string]) (after func(d time.Duration, change func()) string) {
 	w.Compare, w.Pauses = cmp.Compare[string], Pauses{First: time.Second, Longest: time.Minute}
 	w.Write = func(_ context.Context, k, v string) (bool, error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		o.writes = append(o.writes, k+"="+v)
 		return !o.unknown, o.fails[k]
 	}
 	w.Failed = func(k string, err error) { o.logged = append(o.logged, k+": "+err.Error()) }
 	changed, ended := make(chan struct{}, 1), make(chan struct{})
-	w.Changed, w.Look = changed, func(context.Context) (iter.Seq2[string, string], error) { return maps.All(maps.Clone(o.wanted)), nil }
+	w.Changed, w.Look = changed, func(context.Context) (iter.Seq2[string, string], error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return maps.All(maps.Clone(o.wanted)), nil
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { w.Run(ctx); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	return func(d time.Duration, change func()) string {
 		synctest.Wait()
 		if change != nil {
-			change()
+			o.set(change)
 			changed <- struct{}{}
 		}
 		<-time.After(d)
 		synctest.Wait()
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		list := strings.Join(o.writes, " ")
 		o.writes = nil
 		return list
@@ -107,7 +124,7 @@ func TestWritesRepeat(t *testing.T) {
 		if got := after(30*time.Second, nil); got != "a=1 b=1 c=1" {
 			t.Errorf("at first: %q", got)
 		}
-		o.wanted = map[string]string{"a": "2", "b": "1"}
+		o.set(func() { o.wanted = map[string]string{"a": "2", "b": "1"} })
 		if got := after(2*time.Second, nil); got != "a=2" {
 			t.Errorf("without a signal: %q", got)
 		}
