@@ -16,8 +16,8 @@ import (
 
 // Build compiles a program of the repository at root into dir, with flags for go build, and returns its path.
 //
-// The program is linked in a folder of the repository that all tests share, because go build does not link a program again that is there and up to date: that
-// takes half a second instead of six.
+// All tests share a folder of the repository in which programs are linked: go build takes half a second for a program that is up to date there, and six for
+// another one.
 func Build(ctx context.Context, root, program, dir string, flags ...string) (_ string, err error) {
 	shared := filepath.Join(root, "bin", "tests", url.PathEscape(strings.Join(flags, " ")))
 	if err := os.MkdirAll(shared, 0o755); err != nil {
@@ -51,7 +51,7 @@ func lock(path string) (unlock func() error, err error) {
 }
 
 // place puts a program that is built under another path, too. A program that go build writes later is another file, so this one stays as it is. On another file
-// system it is copied by a process of its own: what this process has open for writing, a process that it starts meanwhile could not run.
+// system a process of its own copies it: a test could not start a file that its own process still has open for writing.
 func place(ctx context.Context, built, path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
