@@ -9,7 +9,9 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/engine/omap"
@@ -204,6 +206,52 @@ func TestSlowServers(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// TestStartsPerPeriod checks that a namespace whose fetches fail at once starts a bounded number of them per period, that another namespace
+// still starts its own, and that the rest follows in the next period.
+func TestStartsPerPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent events
+		f := fetcher(&sent)
+		var mu sync.Mutex
+		tried := map[policies.KeySource]bool{}
+		f.fetches.Fetch = func(_ context.Context, k policies.KeySource) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			tried[k] = true
+			return "", errors.New("refused")
+		}
+		among := func(list []policies.WantedKeySet) (n int) {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, k := range list {
+				if tried[k.KeySource] {
+					n++
+				}
+			}
+			return n
+		}
+		many, one := sources("https://192.0.2.1", "aaa", maxStarts+10), sources("https://192.0.2.1", "zoo", 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			f.fetches.Run(ctx, nil, func(context.Context) { f.want(slices.Concat(many, one)...) }, nil)
+		})
+		if n := among(many); n != maxStarts {
+			t.Errorf("%d fetches in the first period, want %d", n, maxStarts)
+		}
+		if among(one) != 1 {
+			t.Error("another namespace waits")
+		}
+		time.Sleep(time.Second)
+		if n := among(many); n != len(many) {
+			t.Errorf("%d of %d were tried after the next period", n, len(many))
+		}
+		cancel()
+		running.Wait()
+	})
 }
 
 var _ source.Sink = (*events)(nil)
