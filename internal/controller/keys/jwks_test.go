@@ -245,7 +245,7 @@ func TestStartsPerPeriod(t *testing.T) {
 		if among(one) != 1 {
 			t.Error("another namespace waits")
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		if n := among(many); n != len(many) {
 			t.Errorf("%d of %d were tried after the next period", n, len(many))
 		}
