@@ -64,7 +64,7 @@ func (a Audience) facets() facets {
 // Set returns the set of the proxies. Its namespace is empty for all proxies, and for all of a cluster.
 func (a Audience) Set() Set { return a.facets().set }
 
-// Labels returns the relevant labels of the proxies, and Rules the DestinationRules that select them.
+// Labels returns the relevant labels of the proxies.
 func (a Audience) Labels() mesh.Labels { return a.facets().labels }
 
 // Rules returns the DestinationRules that select the proxies.

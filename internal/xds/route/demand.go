@@ -25,7 +25,7 @@ func (q *Queries) defineByDomain(g *query.Graph) {
 			add(omap.Name(d), omap.Name(p.Name()))
 		}
 	}
-	q.byDomain = byDomain{query.GroupBy(g, "virtualHostsByDomain", q.hosts, domains), query.GroupBy(g, "scopedVirtualHostsByDomain", q.ownHosts, domains)}
+	q.byDomain = byDomain{query.GroupBy(g, "virtualHostsByDomain", q.hosts.everyone, domains), query.GroupBy(g, "scopedVirtualHostsByDomain", q.hosts.own, domains)}
 }
 
 // WithDomain returns the names of the virtual hosts that have a domain in some layer of a route configuration, as an audience sees it. An upper layer

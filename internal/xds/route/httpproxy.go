@@ -30,9 +30,7 @@ type proxyHostKey struct {
 // httpProxyHosts are the virtual hosts of HTTP proxies. A request to an HTTP proxy names the port, so each HTTP port of a
 // host has a virtual host in the same route configuration.
 type httpProxyHosts struct {
-	// everyone are the virtual hosts for everyone, and own the ones that differ for a narrower audience.
-	everyone query.Collection[scope.Audience, *resource.Piece]
-	own      query.Collection[proxyKey, *resource.Piece]
+	layers[int]
 	// domains groups the hosts of an HTTP proxy by the domains that they ask for.
 	domains query.Groups[proxyKey, exposure.Domain, exposure.Candidate]
 }
@@ -46,10 +44,10 @@ func (q *Queries) defineHTTPProxies(g *query.Graph, s *service.Queries, sc *scop
 		}
 		return list, len(list) > 0
 	})
-	q.proxyHosts.everyone = query.Each(g, "proxiedHosts", func(r *query.Reader, _ scope.Audience) scope.Hosts {
+	q.proxyHosts.everyone = query.Each(g, "proxiedHosts", func(r *query.Reader, _ proxyKey) scope.Hosts {
 		return s.PublicHosts(r)
-	}, at, func(a scope.Audience, name omap.Name) virtualHostKey {
-		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Families: a.Set().Families}
+	}, at, func(k proxyKey, name omap.Name) virtualHostKey {
+		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Families: k.Set().Families}
 	})
 	footprint := query.Define(g, "proxiedFootprint", exposure.Equal, func(r *query.Reader, k proxyHostKey) ([]exposure.Footprint, bool) {
 		f, ok := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.Set()}, k.Place)
@@ -99,23 +97,10 @@ func (q *Queries) httpProxyRoutes(r *query.Reader, a scope.Audience) (Map, bool)
 	var changes []omap.Change[omap.Name, *resource.Resource]
 	for _, p := range q.scope.HTTPProxies(r, set.Sidecar) {
 		name := envoy.ProxyRouteName(p.Number)
-		pieces := q.proxyPieces(r, proxyKey{Audience: a, Place: p.Number})
+		pieces := q.proxyHosts.pieces(r, proxyKey{Audience: a, Place: p.Number})
 		changes = append(changes, omap.Put(omap.Name(name), proxyConfiguration(name, pieces, outbound, q.tables.RouteSettings(r))))
 	}
 	return omap.With(Map{}, changes...), true
-}
-
-// proxyPieces are the virtual hosts of an HTTP proxy for an audience.
-func (q *Queries) proxyPieces(r *query.Reader, k proxyKey) hostPieces {
-	if k.IsEveryone() {
-		return q.proxyHosts.everyone.Get(r, k.Audience)
-	}
-	own := q.proxyHosts.own.Get(r, k)
-	wider, over := k.Wider()
-	if !over {
-		return own
-	}
-	return omap.With(q.proxyPieces(r, proxyKey{Audience: wider, Place: k.Place}), overlayChanges(own)...)
 }
 
 func proxyConfiguration(name string, pieces hostPieces, outbound settings.Outbound, s settings.RouteSettings) *resource.Resource {
@@ -149,14 +134,5 @@ func (q *Queries) proxyHostCell(a scope.Audience, name, piece string) (query.ID,
 	if !ok || err != nil && rest != "" {
 		return 0, false
 	}
-	for over := true; over; {
-		if a.IsEveryone() {
-			return q.proxyHosts.everyone.Element(a, omap.Name(piece))
-		}
-		if id, ok := q.proxyHosts.own.Element(proxyKey{Audience: a, Place: number}, omap.Name(piece)); ok {
-			return id, true
-		}
-		a, over = a.Wider()
-	}
-	return 0, false
+	return q.proxyHosts.cell(proxyKey{Audience: a, Place: number}, piece)
 }

@@ -61,10 +61,9 @@ type Queries struct {
 	// messages are virtual hosts before they are encoded, for readers that look into them. A cell exists only while
 	// something reads it: encoding does not.
 	messages query.Query[virtualHostKey, *routev3.VirtualHost]
-	// host is an encoded virtual host. hosts are the virtual hosts of a port for everyone, and ownHosts the ones that differ for a narrower audience.
+	// host is an encoded virtual host. hosts are the virtual hosts of ports.
 	host       query.Query[virtualHostKey, []*resource.Piece]
-	hosts      query.Collection[portKey, *resource.Piece]
-	ownHosts   query.Collection[portKey, *resource.Piece]
+	hosts      layers[exposure.PortNumber]
 	proxyHosts httpProxyHosts
 	byDomain   byDomain
 	// Configurations are the route configurations of ports. For an audience narrower than everyone they are the ones that differ.
@@ -89,10 +88,10 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	hosts := func(r *query.Reader, k portKey) scope.Hosts {
 		return sc.ByAudience.HTTPPorts.Group(r, k.Audience, k.Place)
 	}
-	q.hosts = query.Each(g, "virtualHosts", hosts, q.host, func(k portKey, name omap.Name) virtualHostKey {
+	q.hosts.everyone = query.Each(g, "virtualHosts", hosts, q.host, func(k portKey, name omap.Name) virtualHostKey {
 		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: uint32(k.Place), Families: k.Set().Families}
 	})
-	q.ownHosts = layer.Keyed[exposure.PortNumber, virtualHostKey, omap.Name, *resource.Piece]{
+	q.hosts.own = layer.Keyed[exposure.PortNumber, virtualHostKey, omap.Name, *resource.Piece]{
 		Results: q.host, Elements: hosts, Hide: resource.HidePiece,
 		Keys: func(r *query.Reader, k portKey, host omap.Name) []virtualHostKey {
 			return q.hostFor(r, string(host), uint32(k.Place), onPorts(k.Audience))
@@ -144,9 +143,9 @@ func (q *Queries) forLabels(r *query.Reader, at virtualHostKey, a scope.Audience
 func (q *Queries) configurationFor(r *query.Reader, k portKey) ([]*resource.Resource, bool) {
 	outbound := q.scope.Outbound(r, k.Set())
 	if k.IsEveryone() {
-		return q.configuration(r, k.Place, q.hosts.Get(r, k), nil, outbound), true
+		return q.configuration(r, k.Place, q.hosts.everyone.Get(r, k), nil, outbound), true
 	}
-	own := q.ownHosts.Get(r, k)
+	own := q.hosts.own.Get(r, k)
 	wider, over := k.Wider()
 	if !over {
 		return q.configuration(r, k.Place, own, nil, outbound), true
@@ -154,7 +153,7 @@ func (q *Queries) configurationFor(r *query.Reader, k portKey) ([]*resource.Reso
 	if own.Len() == 0 && (k.Labelled() || k.OfBaseView() || q.inBaseView(r, k.Place)) {
 		return nil, false
 	}
-	return q.configuration(r, k.Place, q.pieces(r, portKey{Audience: wider, Place: k.Place}), overlayChanges(own), outbound), true
+	return q.configuration(r, k.Place, q.hosts.pieces(r, portKey{Audience: wider, Place: k.Place}), overlayChanges(own), outbound), true
 }
 
 // inBaseView reports whether the base view has a route configuration for a port. Other ports may be only in a set.
@@ -162,17 +161,36 @@ func (q *Queries) inBaseView(r *query.Reader, port exposure.PortNumber) bool {
 	return q.services.Index.HTTPPorts.Group(r, service.All{}, port).Len() > 0
 }
 
-// pieces are the virtual hosts of a port for an audience.
-func (q *Queries) pieces(r *query.Reader, k portKey) hostPieces {
+// layers are the virtual hosts at places of one kind: the ones for everyone, and the ones that differ for a narrower audience.
+type layers[P comparable] struct {
+	everyone, own query.Collection[layer.At[P], *resource.Piece]
+}
+
+// pieces are the virtual hosts at a place for an audience.
+func (l layers[P]) pieces(r *query.Reader, k layer.At[P]) hostPieces {
 	if k.IsEveryone() {
-		return q.hosts.Get(r, k)
+		return l.everyone.Get(r, k)
 	}
-	own := q.ownHosts.Get(r, k)
+	own := l.own.Get(r, k)
 	wider, over := k.Wider()
 	if !over {
 		return own
 	}
-	return omap.With(q.pieces(r, portKey{Audience: wider, Place: k.Place}), overlayChanges(own)...)
+	return omap.With(l.pieces(r, layer.At[P]{Audience: wider, Place: k.Place}), overlayChanges(own)...)
+}
+
+// cell returns the cell that yields a virtual host at a place for an audience.
+func (l layers[P]) cell(k layer.At[P], piece string) (query.ID, bool) {
+	for over := true; over; {
+		if k.IsEveryone() {
+			return l.everyone.Element(k, omap.Name(piece))
+		}
+		if id, ok := l.own.Element(k, omap.Name(piece)); ok {
+			return id, true
+		}
+		k.Audience, over = k.Wider()
+	}
+	return 0, false
 }
 
 type pieceChange = omap.Change[omap.Name, *resource.Piece]
@@ -290,15 +308,5 @@ func (q *Queries) VirtualHostCell(a scope.Audience, name, piece string) (query.I
 	if err != nil {
 		return q.proxyHostCell(a, name, piece)
 	}
-	for over := true; over; {
-		k := portKey{Audience: a, Place: exposure.PortNumber(port)}
-		if a.IsEveryone() {
-			return q.hosts.Element(k, omap.Name(piece))
-		}
-		if id, ok := q.ownHosts.Element(k, omap.Name(piece)); ok {
-			return id, true
-		}
-		a, over = a.Wider()
-	}
-	return 0, false
+	return q.hosts.cell(portKey{Audience: a, Place: exposure.PortNumber(port)}, piece)
 }
