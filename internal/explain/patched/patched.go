@@ -169,19 +169,22 @@ func (a *Answer) add(e effect) {
 func (m Mesh) described(r *query.Reader, k api.Key) (list []proxy.Class) {
 	selection, _ := m.Tables.Filters.Selections.Get(r, k)
 	root := m.Tables.RootNamespace(r)
+	selects := func(w workload) bool {
+		return w.namespace != "" && selection.Selects(k.Namespace, root, w.namespace, w.labels)
+	}
 	add := func(p *proxy.Proxy) {
-		if p.Namespace == "" || !selection.Selects(k.Namespace, root, p.Namespace, p.Labels) {
+		if len(list) == maxDescribed || !selects(workload{p.Namespace, p.Labels}) {
 			return
 		}
 		p.Domain = p.Namespace + ".svc." + m.Tables.Domain()
-		if c := m.Queries.Scope.ClassOf(r, p); !slices.Contains(list, c) && len(list) < maxDescribed {
+		if c := m.Queries.Scope.ClassOf(r, p); !slices.Contains(list, c) {
 			list = append(list, c)
 		}
 	}
-	for _, w := range m.workloads() {
-		add(&proxy.Proxy{Role: proxy.Sidecar, Addresses: []string{w.address}, Namespace: w.namespace, Labels: w.labels})
+	for _, s := range sorted(m.workloads(selects)) {
+		add(&proxy.Proxy{Role: proxy.Sidecar, Addresses: []string{s.address}, Namespace: s.namespace, Labels: s.labels})
 	}
-	for _, g := range m.gateways() {
+	for _, g := range sorted(m.gateways(selects)) {
 		add(&proxy.Proxy{Role: proxy.Router, Addresses: []string{anyAddress}, Namespace: g.namespace, Labels: g.labels})
 	}
 	for name := range selection.Gateways.All() {
@@ -204,44 +207,63 @@ func (m Mesh) described(r *query.Reader, k api.Key) (list []proxy.Class) {
 // anyAddress is the address of a workload that has none in the configuration.
 const anyAddress = "192.0.2.1"
 
-// workload is a workload, or a gateway.
+// workload is what workloads of one kind, or gateways, have in common.
 type workload struct {
-	namespace, address string
-	labels             mesh.Labels
+	namespace string
+	labels    mesh.Labels
 }
 
-// workloads are the workloads of the configuration, in order.
-func (m Mesh) workloads() (list []workload) {
+// workloads are the kinds of workloads in the configuration that are selected, each with the lowest address. A mesh has far fewer kinds than workloads.
+func (m Mesh) workloads(selects func(workload) bool) map[workload]string {
+	found := map[workload]string{}
+	add := func(namespace, address string, labels mesh.Labels) {
+		w := workload{namespace, labels}
+		if lowest, ok := found[w]; address != "" && (ok && address < lowest || !ok && selects(w)) {
+			found[w] = address
+		}
+	}
 	for k, e := range m.Tables.Workloads.All() {
-		list = append(list, workload{k.Namespace, e.Address, e.Labels})
+		add(k.Namespace, e.Address, e.Labels)
 	}
 	for k, all := range m.Tables.Endpoints.All() {
 		for _, e := range all.Inline {
 			if !e.Labels.Empty() {
-				list = append(list, workload{k.Namespace, e.Address, e.Labels})
+				add(k.Namespace, e.Address, e.Labels)
 			}
 		}
 	}
 	for k, p := range m.Tables.Kube.Pods.All() {
-		list = append(list, workload{k.Namespace, p.Address, p.Labels})
+		add(k.Namespace, p.Address, p.Labels)
 	}
-	return sorted(list)
+	return found
 }
 
-// gateways are workloads with the labels that Gateways select.
-func (m Mesh) gateways() (list []workload) {
+// gateways are the labels that Gateways select, if they are selected.
+func (m Mesh) gateways(selects func(workload) bool) map[workload]string {
+	found := map[workload]string{}
 	for k, o := range m.Tables.Objects.All() {
 		if spec, ok := o.Spec.(interface{ GetSelector() map[string]string }); ok && k.Kind == api.KindGateway {
-			list = append(list, workload{k.Namespace, anyAddress, mesh.LabelsOf(spec.GetSelector())})
+			if w := (workload{k.Namespace, mesh.LabelsOf(spec.GetSelector())}); selects(w) {
+				found[w] = anyAddress
+			}
 		}
 	}
-	return sorted(list)
+	return found
 }
 
-func sorted(list []workload) []workload {
-	list = slices.DeleteFunc(list, func(w workload) bool { return w.address == "" })
-	slices.SortFunc(list, func(a, b workload) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), mesh.CompareLabels(a.labels, b.labels), cmp.Compare(a.address, b.address))
+// place is a kind of workloads, and the address of one.
+type place struct {
+	workload
+	address string
+}
+
+// sorted lists kinds of workloads by namespace, then labels.
+func sorted(found map[workload]string) (list []place) {
+	for w, address := range found {
+		list = append(list, place{w, address})
+	}
+	slices.SortFunc(list, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), mesh.CompareLabels(a.labels, b.labels))
 	})
 	return list
 }

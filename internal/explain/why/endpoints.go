@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state/selected"
 )
 
 // noEndpoints adds the reasons why a cluster has no endpoints.
@@ -102,12 +103,13 @@ func (i *inquiry) addNearMisses(namespace string, selector map[string]string) {
 		text string
 	}
 	var list []miss
-	for k, w := range i.Tables.Workloads.All() {
+	for k := range i.havingSome(selector) {
+		w, _ := i.Tables.Workloads.Peek(k)
 		lacks := lacking(selector, w.Labels)
 		switch {
 		case k.Namespace != namespace && len(lacks) == 0:
 			list = append(list, miss{k, fmt.Sprintf("it has these labels, but a selector finds workloads of its own namespace only, which is %s", namespace)})
-		case k.Namespace == namespace && len(lacks) > 0 && len(lacks) < len(selector):
+		case k.Namespace == namespace && len(lacks) > 0:
 			list = append(list, miss{k, "it has some of the labels, but not " + strings.Join(lacks, ", ")})
 		}
 	}
@@ -115,6 +117,17 @@ func (i *inquiry) addNearMisses(namespace string, selector map[string]string) {
 	for _, m := range list[:min(len(list), maxReasons)] {
 		i.addReason(m.key, "", "%s", m.text)
 	}
+}
+
+// havingSome returns the WorkloadEntries of all namespaces that have at least one of the labels of a selector.
+func (i *inquiry) havingSome(selector map[string]string) map[api.Key]bool {
+	found := map[api.Key]bool{}
+	for _, l := range mesh.SortedLabels(selector) {
+		for k := range i.Tables.WorkloadsByLabel.Peek(selected.LabelIn{Label: l}).All() {
+			found[k] = true
+		}
+	}
+	return found
 }
 
 // lacking lists the labels of a selector that labels do not have.
