@@ -49,17 +49,27 @@ type Cluster struct {
 	Namespace, Revision string
 }
 
-// Register adds the flags.
+// Register adds all flags.
 func (f *Cluster) Register(set *pflag.FlagSet) {
-	set.StringVarP(&f.Kubeconfig, "kubeconfig", "c", "", "kubeconfig file (default $KUBECONFIG, or ~/.kube/config)")
-	set.StringVar(&f.Context, "context", "", "context of the kubeconfig (default its current one)")
+	f.Reach(set)
 	f.Place(set)
 }
 
-// Place adds the flags that need no cluster.
+// Reach adds the flags that name the cluster.
+func (f *Cluster) Reach(set *pflag.FlagSet) {
+	set.StringVarP(&f.Kubeconfig, "kubeconfig", "c", "", "kubeconfig file (default $KUBECONFIG, or ~/.kube/config)")
+	set.StringVar(&f.Context, "context", "", "context of the kubeconfig (default its current one)")
+}
+
+// Place adds the flags that name the control plane, and need no cluster.
 func (f *Cluster) Place(set *pflag.FlagSet) {
-	set.StringVarP(&f.Namespace, "namespace", "n", ControlNamespace, "namespace of the control plane; --istioNamespace is the same")
+	f.Home(set)
 	set.StringVarP(&f.Revision, "revision", "r", "", "revision of the control plane, for one beside others")
+}
+
+// Home adds the flag with the namespace of the control plane.
+func (f *Cluster) Home(set *pflag.FlagSet) {
+	set.StringVarP(&f.Namespace, "namespace", "n", ControlNamespace, "namespace of the control plane; --istioNamespace is the same")
 	set.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "istioNamespace" {
 			name = "namespace"

@@ -55,26 +55,18 @@ func Command() *cobra.Command {
 
 // place names a cluster, and the control plane in it.
 type place struct {
-	kubeconfig, context, namespace string
-	timeout                        time.Duration
+	console.Cluster
+	timeout time.Duration
 }
 
 func (p *place) register(f *pflag.FlagSet) {
-	f.StringVarP(&p.kubeconfig, "kubeconfig", "c", "", "kubeconfig file (default $KUBECONFIG, or ~/.kube/config)")
-	f.StringVar(&p.context, "context", "", "context of the kubeconfig (default its current one)")
-	f.StringVarP(&p.namespace, "namespace", "n", "istio-system", "namespace of the control plane; --istioNamespace is the same")
+	p.Reach(f)
+	p.Home(f)
 	f.DurationVar(&p.timeout, "timeout", time.Minute, "how long the command may take")
-	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "istioNamespace" {
-			name = "namespace"
-		}
-		return pflag.NormalizedName(name)
-	})
 }
 
-// cluster connects to the cluster. Progress goes to w.
 func (p *place) cluster(w io.Writer) (*install.Cluster, error) {
-	access, err := console.Connect(p.kubeconfig, p.context)
+	access, err := p.Connect()
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +96,7 @@ func (f *changeFlags) register(set *pflag.FlagSet) {
 
 // named completes the change with the argument, and checks it.
 func (f *changeFlags) named(tag string) error {
-	f.Tag, f.Namespace = tag, f.place.namespace
+	f.Tag, f.Namespace = tag, f.place.Namespace
 	return run.Usage(f.Check())
 }
 
