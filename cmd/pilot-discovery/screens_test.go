@@ -34,9 +34,9 @@ func TestScreens(t *testing.T) {
 	const found = `"line":10,"column":9,"field":"spec.http[0].route[0].destination.host","level":"error","reason":` +
 		`"there is no service \"revews.shop.svc.cluster.local\": traffic to it fails; did you mean reviews.shop.svc.cluster.local?","code":"route-no-host"`
 	c.until("/debug/problemz", func(_ int, body string) bool { return strings.Contains(body, found) })
+	c.until("/ready", func(int, string) bool { return strings.Contains(c.said(), "line=10 column=9") })
 	c.write("web.yaml", "\n\n"+misspelt) // the object moves, and nothing else changes
 	c.until("/debug/problemz", func(_ int, body string) bool { return strings.Contains(body, strings.Replace(found, "10", "12", 1)) })
-	c.until("/ready", func(int, string) bool { return strings.Contains(c.said(), "line=10 column=9") })
 
 	for _, line := range []struct {
 		args       []string
