@@ -36,6 +36,9 @@ func (b *Backend) Close() error { return b.servers.CloseNow() }
 
 // StartHTTP serves HTTP/1.1 and HTTP/2 without TLS on a port of loopback; 0 means any free one.
 func StartHTTP(name string, port int) (*Backend, error) {
+	if port == 0 {
+		return startHTTP(name, "")
+	}
 	return startHTTP(name, Loopback(port))
 }
 
@@ -51,9 +54,13 @@ func startHTTP(name, address string) (*Backend, error) {
 	return b, nil
 }
 
-// newBackend opens a port of a loopback address for a backend.
+// newBackend opens a port of a loopback address for a backend; without an address, the port of Listen.
 func newBackend(name, address string) (*Backend, net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+	listen := Listen
+	if address != "" {
+		listen = func() (net.Listener, error) { return net.Listen("tcp", address) }
+	}
+	l, err := listen()
 	if err != nil {
 		return nil, nil, fmt.Errorf("backend %s: %w", name, err)
 	}
@@ -73,7 +80,7 @@ func (b *Backend) answer(w http.ResponseWriter, r *http.Request) {
 
 // StartTCP serves a protocol in which the server speaks first: it sends its report, and then echoes its input.
 func StartTCP(name string) (*Backend, error) {
-	b, l, err := newBackend(name, Loopback(0))
+	b, l, err := newBackend(name, "")
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +94,7 @@ func StartTLS(name string) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", name, err)
 	}
-	b, l, err := newBackend(name, Loopback(0))
+	b, l, err := newBackend(name, "")
 	if err != nil {
 		return nil, err
 	}

@@ -65,6 +65,19 @@ func FreePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
+// Listen listens at a free port of loopback, one of FreePorts: an Envoy can listen at the same port of another address.
+func Listen() (net.Listener, error) {
+	ports, err := FreePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", Loopback(ports[0]))
+	if err != nil {
+		return nil, fmt.Errorf("listening at a free port: %w", err)
+	}
+	return l, nil
+}
+
 // reserve takes a name for the port which only one process of a network namespace can have. It is given back by
 // the system as the process ends.
 func reserve(port int) error {

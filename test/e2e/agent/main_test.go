@@ -220,7 +220,7 @@ type backend struct {
 
 func newBackend(t *testing.T) *backend {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := testbed.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
