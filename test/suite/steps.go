@@ -154,8 +154,8 @@ func withoutArch(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !strings.HasSuffix(p, "/internal/arch") })
 }
 
-// longest ends the package whose tests take longest, minutes with the race detector. It is listed first, so that all others run beside it.
-const longest = "/internal/xds/class"
+// longest matches the package of each module whose tests take longest, minutes. It is listed first, so that all others run beside it.
+var longest = regexp.MustCompile(`/pilot/(internal/xds/class|test/e2e/agent|test/bench|test/cluster/installation)$`)
 
 // list names the module's packages that have tests.
 func list(ctx context.Context, dir string, keep func(string) bool) ([]string, error) {
@@ -171,7 +171,7 @@ func list(ctx context.Context, dir string, keep func(string) bool) ([]string, er
 	for p := range strings.FieldsSeq(string(out)) {
 		switch {
 		case !keep(p):
-		case strings.HasSuffix(p, longest):
+		case longest.MatchString(p):
 			kept = slices.Insert(kept, 0, p)
 		default:
 			kept = append(kept, p)

@@ -75,7 +75,7 @@ func on(t *testing.T) *stage {
 	return s
 }
 
-// explain shows the pods and the control plane's log if the test has failed.
+// explain shows the pods, and the logs of the control plane and of the proxy that customers reach, if the test has failed.
 func (s *stage) explain() {
 	if !s.Failed() {
 		return
@@ -83,7 +83,8 @@ func (s *stage) explain() {
 	ctx := context.Background()
 	pods, _ := s.Kubectl(ctx, "", "get", "pods", "-A", "-o", "wide")
 	log, _ := s.Kubectl(ctx, "", "logs", "-n", mesh.ControlNamespace, "deployment/istiod", "--tail=40")
-	s.Logf("pods:\n%s\nthe log of the control plane:\n%s", pods, log)
+	shop, _ := s.Kubectl(ctx, "", "logs", "-n", mesh.Namespace, "deployment/shop", "--container=istio-proxy", "--tail=40")
+	s.Logf("pods:\n%s\nthe log of the control plane:\n%s\nthe log of the shop's proxy:\n%s", pods, log, shop)
 }
 
 func (s *stage) must(err error) {

@@ -53,7 +53,7 @@ func TestRefusedPolicyAfterRestart(t *testing.T) {
 	})
 	s.kubectl("delete", "pods", "-n", mesh.ControlNamespace, "-l", "app=istiod", "--grace-period=0", "--force")
 	s.kubectl("rollout", "status", "-n", mesh.ControlNamespace, "deployment/istiod", "--timeout", patience.String())
-	s.must(s.rollOut(t.Context(), mesh.Namespace, "rollout", "restart", "deployment", "-l", "app=reviews"))
+	s.must(s.restart(t.Context(), "reviews-v1", "reviews-v2", "reviews-v3"))
 	s.until("new proxies of reviews to have the policy", s.denies)
 	s.onlyBy("v1")
 	s.noneFailed()

@@ -45,6 +45,22 @@ func (s *stage) rollOut(ctx context.Context, namespace string, change ...string)
 	return nil
 }
 
+// restart replaces the pods of deployments of the mesh, one deployment after the other. If all of one Service are replaced at once, Kubernetes' controller of
+// endpoint slices may log "informer cache is out of date" and write them late, and requests are lost on pods that are gone.
+func (s *stage) restart(ctx context.Context, deployments ...string) error {
+	for _, name := range deployments {
+		if err := s.rollOut(ctx, mesh.Namespace, "rollout", "restart", "deployment/"+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// everything are the deployments of the mesh.
+func everything() []string {
+	return []string{"shop", "catalog", "reviews-v1", "reviews-v2", "reviews-v3", "ratings"}
+}
+
 // issuer is the issuer of the certificate by which the sidecar of a pod of reviews v1 is known to its callers.
 func (s *stage) issuer(ctx context.Context) (string, error) {
 	pods, err := s.version(ctx, "v1")
@@ -105,12 +121,12 @@ func TestSigner(t *testing.T) {
 		}
 		return err
 	})
-	s.must(s.rollOut(t.Context(), mesh.Namespace, "rollout", "restart", "deployment"))
+	s.must(s.restart(t.Context(), everything()...))
 	environment := []string{"set", "env", "deployment/istiod"}
 	t.Cleanup(func() {
 		ctx := context.Background()
 		err := s.rollOut(ctx, mesh.ControlNamespace, append(environment, "EXTERNAL_CA-", "K8S_SIGNER-")...)
-		if err = errors.Join(err, s.rollOut(ctx, mesh.Namespace, "rollout", "restart", "deployment")); err != nil {
+		if err = errors.Join(err, s.restart(ctx, everything()...)); err != nil {
 			t.Error(err)
 		}
 		if _, err := s.Kubectl(ctx, "", "delete", "configmap", "-n", mesh.ControlNamespace, "istio"); err != nil {
@@ -119,7 +135,7 @@ func TestSigner(t *testing.T) {
 	})
 	s.issued(func(by string) bool { return by != signerName })
 	s.must(s.rollOut(t.Context(), mesh.ControlNamespace, append(environment, "EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API", "K8S_SIGNER="+signerName)...))
-	s.must(s.rollOut(t.Context(), mesh.Namespace, "rollout", "restart", "deployment"))
+	s.must(s.restart(t.Context(), everything()...))
 	s.issued(func(by string) bool { return by == signerName })
 	left := s.kubectl("get", "certificatesigningrequests", "-o", "name")
 	if left != "" {
