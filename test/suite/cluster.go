@@ -28,7 +28,7 @@ func cluster(ctx context.Context, dir string, w io.Writer) result {
 		fmt.Fprintf(w, "FAIL %v\n", err)
 		return result{failed: 1}
 	}
-	flags := []string{"-count=1", "-timeout=25m"}
+	flags := []string{"-count=1", "-timeout=20m"}
 	first := goTest(ctx, dir, w, append(flags, "./proxies"))
 	rest := goTest(ctx, dir, w, append(append(flags, "-p=2"), others...))
 	return result{passed: first.passed + rest.passed, failed: first.failed + rest.failed, skipped: append(first.skipped, rest.skipped...)}

@@ -30,6 +30,20 @@ func TestLonger(t *testing.T) {
 	}
 }
 
+// TestLongestFirst: the first package of each module that has one is among the longest, which are still named as in the pattern.
+func TestLongestFirst(t *testing.T) {
+	root, err := repo.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"", "test", "test/cluster"} {
+		found, err := list(t.Context(), filepath.Join(root, dir), func(string) bool { return true })
+		if err != nil || len(found) == 0 || !longest.MatchString(found[0]) {
+			t.Errorf("module %q: %v, %v", dir, found[:min(len(found), 1)], err)
+		}
+	}
+}
+
 // TestEveryModuleIsVetted: a Go module that is added is not forgotten. Left out are modules that only list programs to build, and Kubernetes' tests
 // of nodes, which take ten minutes to build.
 func TestEveryModuleIsVetted(t *testing.T) {

@@ -36,10 +36,11 @@ func (b *Backend) Close() error { return b.servers.CloseNow() }
 
 // StartHTTP serves HTTP/1.1 and HTTP/2 without TLS on a port of loopback; 0 means any free one.
 func StartHTTP(name string, port int) (*Backend, error) {
-	if port == 0 {
-		return startHTTP(name, "")
+	address := ""
+	if port != 0 {
+		address = Loopback(port)
 	}
-	return startHTTP(name, Loopback(port))
+	return startHTTP(name, address)
 }
 
 // StartHTTPv6 is StartHTTP at a free port of the loopback address of IPv6, and of no other address.
@@ -56,11 +57,13 @@ func startHTTP(name, address string) (*Backend, error) {
 
 // newBackend opens a port of a loopback address for a backend; without an address, the port of Listen.
 func newBackend(name, address string) (*Backend, net.Listener, error) {
-	listen := Listen
-	if address != "" {
-		listen = func() (net.Listener, error) { return net.Listen("tcp", address) }
+	var l net.Listener
+	var err error
+	if address == "" {
+		l, err = Listen()
+	} else {
+		l, err = net.Listen("tcp", address)
 	}
-	l, err := listen()
 	if err != nil {
 		return nil, nil, fmt.Errorf("backend %s: %w", name, err)
 	}

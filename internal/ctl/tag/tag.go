@@ -65,6 +65,7 @@ func (p *place) register(f *pflag.FlagSet) {
 	f.DurationVar(&p.timeout, "timeout", time.Minute, "how long the command may take")
 }
 
+// cluster connects to the cluster. Progress goes to w.
 func (p *place) cluster(w io.Writer) (*install.Cluster, error) {
 	access, err := p.Connect()
 	if err != nil {

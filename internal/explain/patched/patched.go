@@ -8,6 +8,8 @@ package patched
 import (
 	"cmp"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -169,11 +171,8 @@ func (a *Answer) add(e effect) {
 func (m Mesh) described(r *query.Reader, k api.Key) (list []proxy.Class) {
 	selection, _ := m.Tables.Filters.Selections.Get(r, k)
 	root := m.Tables.RootNamespace(r)
-	selects := func(w workload) bool {
-		return w.namespace != "" && selection.Selects(k.Namespace, root, w.namespace, w.labels)
-	}
 	add := func(p *proxy.Proxy) {
-		if len(list) == maxDescribed || !selects(workload{p.Namespace, p.Labels}) {
+		if len(list) == maxDescribed || p.Namespace == "" || !selection.Selects(k.Namespace, root, p.Namespace, p.Labels) {
 			return
 		}
 		p.Domain = p.Namespace + ".svc." + m.Tables.Domain()
@@ -181,10 +180,11 @@ func (m Mesh) described(r *query.Reader, k api.Key) (list []proxy.Class) {
 			list = append(list, c)
 		}
 	}
-	for _, s := range sorted(m.workloads(selects)) {
-		add(&proxy.Proxy{Role: proxy.Sidecar, Addresses: []string{s.address}, Namespace: s.namespace, Labels: s.labels})
+	workloads := m.workloads()
+	for _, w := range sorted(maps.Keys(workloads)) {
+		add(&proxy.Proxy{Role: proxy.Sidecar, Addresses: []string{workloads[w]}, Namespace: w.namespace, Labels: w.labels})
 	}
-	for _, g := range sorted(m.gateways(selects)) {
+	for _, g := range sorted(maps.Keys(m.gateways())) {
 		add(&proxy.Proxy{Role: proxy.Router, Addresses: []string{anyAddress}, Namespace: g.namespace, Labels: g.labels})
 	}
 	for name := range selection.Gateways.All() {
@@ -207,18 +207,19 @@ func (m Mesh) described(r *query.Reader, k api.Key) (list []proxy.Class) {
 // anyAddress is the address of a workload that has none in the configuration.
 const anyAddress = "192.0.2.1"
 
-// workload is what workloads of one kind, or gateways, have in common.
+// workload is the namespace and the labels of workloads, or of gateways.
 type workload struct {
 	namespace string
 	labels    mesh.Labels
 }
 
-// workloads are the kinds of workloads in the configuration that are selected, each with the lowest address. A mesh has far fewer kinds than workloads.
-func (m Mesh) workloads(selects func(workload) bool) map[workload]string {
+// workloads are the different namespaces and labels of the workloads in the configuration, with the lowest address of each. They are far fewer than the
+// workloads.
+func (m Mesh) workloads() map[workload]string {
 	found := map[workload]string{}
 	add := func(namespace, address string, labels mesh.Labels) {
 		w := workload{namespace, labels}
-		if lowest, ok := found[w]; address != "" && (ok && address < lowest || !ok && selects(w)) {
+		if lowest, ok := found[w]; address != "" && (!ok || address < lowest) {
 			found[w] = address
 		}
 	}
@@ -238,32 +239,20 @@ func (m Mesh) workloads(selects func(workload) bool) map[workload]string {
 	return found
 }
 
-// gateways are the labels that Gateways select, if they are selected.
-func (m Mesh) gateways(selects func(workload) bool) map[workload]string {
-	found := map[workload]string{}
+// gateways are workloads with the labels that Gateways select.
+func (m Mesh) gateways() map[workload]bool {
+	found := map[workload]bool{}
 	for k, o := range m.Tables.Objects.All() {
 		if spec, ok := o.Spec.(interface{ GetSelector() map[string]string }); ok && k.Kind == api.KindGateway {
-			if w := (workload{k.Namespace, mesh.LabelsOf(spec.GetSelector())}); selects(w) {
-				found[w] = anyAddress
-			}
+			found[workload{k.Namespace, mesh.LabelsOf(spec.GetSelector())}] = true
 		}
 	}
 	return found
 }
 
-// place is a kind of workloads, and the address of one.
-type place struct {
-	workload
-	address string
-}
-
-// sorted lists kinds of workloads by namespace, then labels.
-func sorted(found map[workload]string) (list []place) {
-	for w, address := range found {
-		list = append(list, place{w, address})
-	}
-	slices.SortFunc(list, func(a, b place) int {
+// sorted lists workloads by namespace, then labels.
+func sorted(found iter.Seq[workload]) []workload {
+	return slices.SortedFunc(found, func(a, b workload) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), mesh.CompareLabels(a.labels, b.labels))
 	})
-	return list
 }

@@ -195,7 +195,7 @@ func open(t *testing.T) *bed {
 func (b *bed) serve() {
 	b.Helper()
 	listen := func() (net.Listener, int) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := testbed.Listen()
 		if err != nil {
 			b.Fatal(err)
 		}
