@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -114,7 +115,7 @@ func (h *Host) open() error {
 
 func (h *Host) addBridge() error {
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name = h.config.Bridge
+	attributes.Name, attributes.HardwareAddr = h.config.Bridge, h.hardwareAddress()
 	bridge := &netlink.Bridge{LinkAttrs: attributes}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge %s: %w", h.config.Bridge, err)
@@ -143,6 +144,14 @@ func (h *Host) addBridge() error {
 		return fmt.Errorf("bridge %s up: %w", h.config.Bridge, err)
 	}
 	return nil
+}
+
+// hardwareAddress is the address of the bridge on its link. A bridge without one of its own takes the lowest of its ports, so it has another one as soon as
+// that pod ends. The other pods send to the former one until they ask for it again, up to a minute later: nobody gets an answer from them, unless
+// the machine asks them for their addresses before, from an address that they know.
+func (h *Host) hardwareAddress() net.HardwareAddr {
+	node := h.addresses.Node()[0].As16()
+	return net.HardwareAddr{0x02, 0x70, node[12], node[13], node[14], node[15]} // 0x02: administered by the machine, and of one link
 }
 
 // Addresses are the node's own.

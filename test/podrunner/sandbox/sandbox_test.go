@@ -70,6 +70,34 @@ func (b *bed) newPod(name string) *sandbox.Pod {
 	return pod
 }
 
+// TestBridgeKeepsAddress: the link address of the bridge stays the same whatever pods come and go. Pods know it for a minute without asking.
+func TestBridgeKeepsAddress(t *testing.T) {
+	b := newBed(t)
+	address := func() string {
+		text, err := os.ReadFile("/sys/class/net/prtest/address")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	before := address()
+	for i := range 4 {
+		pod, err := b.host.NewPod(sandbox.PodConfig{Hostname: "short-" + strconv.Itoa(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := address(); now != before {
+			t.Errorf("the address is %s with one more pod, and was %s", now, before)
+		}
+		if err := pod.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if now := address(); now != before {
+			t.Errorf("the address is %s after the end of a pod, and was %s", now, before)
+		}
+	}
+}
+
 // run is a container under test.
 type run struct {
 	*sandbox.Process
