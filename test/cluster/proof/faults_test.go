@@ -69,13 +69,26 @@ func TestNodeLoss(t *testing.T) {
 		}
 		return nil
 	})
-	service, err := s.api.CoreV1().Services(s.namespace).Get(t.Context(), "web", meta.GetOptions{})
+	s.leads(4)
+}
+
+// leads waits until the service web leads to its pods, which are known to be ready a moment before, and returns its URL. Every request is
+// answered from then on, and all pods take part.
+func (s *stage) leads(pods int) (url string) {
+	s.Helper()
+	service, err := s.api.CoreV1().Services(s.namespace).Get(s.Context(), "web", meta.GetOptions{})
 	if err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	if out, err := s.call("--count=20", "--fresh", "--timeout=2s", "http://"+service.Spec.ClusterIP); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	url = "http://" + service.Spec.ClusterIP
+	s.until(fmt.Sprintf("the service web to lead to %d pods", pods), func(context.Context) error {
+		out, err := s.call("--count=40", "--fresh", "--timeout=2s", url)
+		if err != nil || strings.Count(out, "answered") != pods {
+			return lacks(err, "want answers of %d pods:\n%s", pods, out)
+		}
+		return nil
+	})
+	return url
 }
 
 func nodeReady(ctx context.Context, s *stage, name string) error {
@@ -98,13 +111,10 @@ func TestAPIServerRestart(t *testing.T) {
 	s.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	s.apply(manifest("brief", `command: [sh, -c, "while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 0"]`))
 	s.ready("brief")
-	service, err := s.api.CoreV1().Services(s.namespace).Get(t.Context(), "web", meta.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := s.leads(2)
 	before := s.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].status.containerStatuses[*].containerID}")
 	s.c.StopAPIServer()
-	out, down := s.call("--count=20", "--fresh", "http://"+service.Spec.ClusterIP)
+	out, down := s.call("--count=20", "--fresh", address)
 	if err := s.c.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -132,18 +142,7 @@ func TestDelayedEndpoints(t *testing.T) {
 	s := on(t)
 	s.apply(fmt.Sprintf(deployment, 1))
 	s.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
-	service, err := s.api.CoreV1().Services(s.namespace).Get(t.Context(), "web", meta.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := "http://" + service.Spec.ClusterIP
-	s.until("the service to work", func(context.Context) error {
-		out, err := s.call("--timeout=1s", address)
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
-	})
+	address := s.leads(1)
 	if err := s.c.DelayEndpointSlices(time.Hour); err != nil {
 		t.Fatal(err)
 	}

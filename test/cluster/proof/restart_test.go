@@ -113,17 +113,7 @@ func (s *stage) runAgain(pods []string) {
 			s.Errorf("%s: %d restarts, last state %+v; want one, from an unknown state", name, c.RestartCount, last)
 		}
 	}
-	service, err := s.api.CoreV1().Services(s.namespace).Get(s.Context(), "web", meta.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.until("the service to lead to all of them", func(context.Context) error {
-		out, err := s.call("--count=30", "--fresh", "--timeout=2s", "http://"+service.Spec.ClusterIP)
-		if err != nil || strings.Count(out, "answered") != len(pods) {
-			return lacks(err, "want answers of %d pods:\n%s", len(pods), out)
-		}
-		return nil
-	})
+	s.leads(len(pods))
 }
 
 // names are the names of the pods that labels select.
