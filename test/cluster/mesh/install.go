@@ -50,11 +50,7 @@ func (m *Mesh) Label(ctx context.Context) error {
 
 // Deploy puts the bookstore on the cluster, which knows nothing of the mesh, and waits until all its pods are ready. It fails if one has no proxy.
 func (m *Mesh) Deploy(ctx context.Context) error {
-	args := []string{"apply", "-f", m.manifest("bookstore.yaml")}
-	for _, name := range []string{"sidecars", "versions", "routes"} {
-		args = append(args, "-f", m.Sample("config/"+name+".yaml"))
-	}
-	if _, err := m.Kubectl(ctx, "", args...); err != nil {
+	if err := m.apply(ctx, "bookstore.yaml"); err != nil {
 		return err
 	}
 	if err := m.available(ctx); err != nil {

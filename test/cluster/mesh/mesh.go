@@ -77,11 +77,10 @@ func (m *Mesh) StartControl(ctx context.Context) error {
 
 // StartBookstore puts the bookstore on the cluster and waits until all its pods are ready.
 func (m *Mesh) StartBookstore(ctx context.Context) error {
-	args := []string{"apply", "-f", m.manifest("bookstore-mesh.yaml")}
-	for _, name := range []string{"sidecars", "versions", "routes"} {
-		args = append(args, "-f", m.Sample("config/"+name+".yaml"))
+	if _, err := m.Kubectl(ctx, "", "create", "namespace", Namespace); err != nil {
+		return err
 	}
-	if _, err := m.Kubectl(ctx, "", args...); err != nil {
+	if err := m.apply(ctx, "bookstore-mesh.yaml"); err != nil {
 		return err
 	}
 	err := m.available(ctx)
@@ -89,6 +88,17 @@ func (m *Mesh) StartBookstore(ctx context.Context) error {
 		return err
 	}
 	m.shop, err = m.Service(ctx, Namespace, "shop", "http")
+	return err
+}
+
+// apply writes the configuration of the bookstore, and then a manifest of its pods. A proxy that is connected before its Sidecar is there gets the listeners of
+// all services, and drains them for most of a minute; their routes would be news to a control plane that starts in the meantime.
+func (m *Mesh) apply(ctx context.Context, manifest string) error {
+	args := []string{"apply"}
+	for _, name := range []string{"sidecars", "versions", "routes"} {
+		args = append(args, "-f", m.Sample("config/"+name+".yaml"))
+	}
+	_, err := m.Kubectl(ctx, "", append(args, "-f", m.manifest(manifest))...)
 	return err
 }
 
