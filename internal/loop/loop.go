@@ -26,12 +26,14 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/ads/arrivals"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/view/service"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/mcp"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -113,6 +115,8 @@ type Loop struct {
 	answers  []newAnswer
 	changed  []*class
 	problems state.Problems
+	// accounts are the accounts of the endpoints of Services that have rows, or get them with the next commit.
+	accounts omap.Map[omap.Name, service.Accounts]
 
 	views      map[mcp.View]*view
 	faults     faults
@@ -147,6 +151,7 @@ func (l *Loop) Synced() <-chan struct{} { return l.synced }
 // Run runs the loop until ctx is cancelled. It must be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.queries.Problems.Observe(classes.All{}, func(all state.Problems) { l.problems = all })()
+	defer l.queries.Services.Accounts.Observe(service.All{}, l.noteAccounts)()
 	for _, observe := range l.kept {
 		defer observe()()
 	}

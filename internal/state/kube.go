@@ -7,6 +7,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
+	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -22,6 +23,10 @@ type Kube struct {
 	Clusters store.Table[string, bool]
 	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
 	Services store.Table[api.Key, *kube.Service]
+	// Balanced lists, under the empty key, the Services of type ClusterIP. LastAccounts are the service accounts of the endpoints that such a
+	// Service has, or had last if it has none; see service.Remember.
+	Balanced     store.Index[struct{}, api.Key]
+	LastAccounts store.Table[api.Key, intern.List[string]]
 	// Members lists, under the empty key, the Services with a claim.Member.
 	Members store.Index[struct{}, api.Key]
 	// Written has the selector of a Service of a file, by the key of the Service.
@@ -118,6 +123,12 @@ func (t *Tables) defineKube(db *store.DB) {
 		}
 	})
 	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
+	k.Balanced = store.NewIndex(k.Services, "balancedServices", func(key api.Key, s *kube.Service, add func(struct{}, api.Key)) {
+		if s.Type == kube.ClusterIP {
+			add(struct{}{}, key)
+		}
+	})
+	k.LastAccounts = store.NewTable[api.Key](db, "lastAccounts", same[intern.List[string]])
 	t.defineSelections()
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.Slices.SetRole("endpoints")

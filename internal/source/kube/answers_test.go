@@ -19,23 +19,24 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/kube"
+	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
 // different are the cases in which a proxy receives other configuration than from Istio, with the reason. Deliberate differences
 // are listed in doc/differences.md. A case in this list that passes is an error.
 var different = map[string]string{
-	"entry-same-host":           "a Service keeps its address as a name beside a ServiceEntry, and the identities of pods that are gone are not expected any more",
-	"pod-node-late":             "a node counts when it comes, and not when its pods or slices are written later",
-	"pod-removed-first":         "the endpoint of a removed pod goes with it",
-	"proxy-external-name":       "a service of type ExternalName selects no pods",
-	"service-removed-recreated": "the identities of pods that are gone are not expected any more",
-	"slice-no-service-label":    "an endpoint slice that changes its service belongs to the new one only",
+	"entry-same-host":        "a Service keeps its address as a name beside a ServiceEntry, and the ServiceEntry that remains does not expect the identities of its pods",
+	"pod-node-late":          "a node counts when it comes, and not when its pods or slices are written later",
+	"pod-removed-first":      "the endpoint of a removed pod goes with it",
+	"proxy-external-name":    "a service of type ExternalName selects no pods",
+	"slice-no-service-label": "an endpoint slice that changes its service belongs to the new one only",
 }
 
 // order is the order in which objects are applied.
@@ -114,8 +115,10 @@ type player struct {
 	mesh    *meshconfig.MeshConfig
 	batches batches
 	started bool
-	proxies map[string]string // name -> node id
-	diff    strings.Builder
+	// accounts are the accounts of Services that are rows already, as in the loop.
+	accounts omap.Map[omap.Name, service.Accounts]
+	proxies  map[string]string // name -> node id
+	diff     strings.Builder
 }
 
 // play processes a case and returns how its facts differ.
@@ -233,6 +236,11 @@ func (p *player) settle() {
 			p.world.Tables.Apply(tx, b)
 		}
 	})
+	old := p.accounts
+	p.accounts = p.world.Queries.Services.Accounts.Get(p.world.Graph.Naive(), service.All{})
+	if write := service.Remember(p.world.Tables, old, p.accounts); write != nil {
+		p.world.Commit(write)
+	}
 }
 
 func (p *player) connect(text string) {

@@ -67,7 +67,8 @@ func (q *Queries) SubjectAltNames(r *query.Reader, s *Service) []string {
 }
 
 // eachAccount calls add for every service account of a service's endpoints, and for meshTLSAccount. Endpoints that take no
-// requests count, so that clusters do not change when pods become ready or end.
+// requests count, so that clusters do not change when pods become ready or end. For the same reason a Service without endpoints
+// keeps the accounts that it had last, as in Istio; the pods of a headless Service change its clusters anyway.
 func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account string)) {
 	for _, declaration := range s.Declarations {
 		who, ok := q.tables.Identities.Get(r, declaration.Object)
@@ -80,15 +81,35 @@ func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account stri
 		for _, account := range who.Accounts {
 			add(account)
 		}
-		read := besides[names]{
-			slices:    func(k api.Key) names { return q.sliceIdentities.Keys(r, k) },
-			workloads: func(s Selection) names { return q.identities.Keys(r, s) },
-			pods:      func(s Selection) names { return q.podIdentities.Keys(r, s) },
-		}
-		for accounts := range read.of(declaration, who.Selector) {
-			for account := range accounts.All() {
-				add(string(account))
+		selected := false
+		q.eachSelected(r, declaration, func(account string) {
+			selected = true
+			add(account)
+		})
+		if !selected && declaration.isService() && !declaration.Spec.Headless {
+			last, _ := q.tables.Kube.LastAccounts.Get(r, declaration.Object)
+			for account := range last.All() {
+				add(account)
 			}
+		}
+	}
+}
+
+// eachSelected calls add for the service accounts of the endpoints that a declaration selects, or that slices list for it, and for
+// meshTLSAccount.
+func (q *Queries) eachSelected(r *query.Reader, declaration Declaration, add func(account string)) {
+	who, ok := q.tables.Identities.Get(r, declaration.Object)
+	if !ok {
+		return
+	}
+	read := besides[names]{
+		slices:    func(k api.Key) names { return q.sliceIdentities.Keys(r, k) },
+		workloads: func(s Selection) names { return q.identities.Keys(r, s) },
+		pods:      func(s Selection) names { return q.podIdentities.Keys(r, s) },
+	}
+	for accounts := range read.of(declaration, who.Selector) {
+		for account := range accounts.All() {
+			add(string(account))
 		}
 	}
 }

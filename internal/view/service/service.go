@@ -171,6 +171,8 @@ type Queries struct {
 	// mesh TLS.
 	identities, podIdentities query.Groups[Selection, omap.Name, omap.Name]
 	sliceIdentities           query.Groups[api.Key, omap.Name, omap.Name]
+	// Accounts are the service accounts of the endpoints of each Service of type ClusterIP. The owner of the store passes changes to Remember.
+	Accounts query.Collection[All, Accounts]
 	// slicesWith maps an address, or the name of a pod, to the slices of a Service with such an endpoint.
 	slicesWith query.Groups[api.Key, omap.Name, omap.Name]
 	// selectedLabels groups the selected endpoints by label.
@@ -204,6 +206,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q.defineSelected(g)
 	q.definePods(g)
 	q.defineIdentities(g)
+	q.defineAccounts(g)
 	q.defineLabels(g)
 	q.Workload = query.Define(g, "serves", WorkloadDescription.Equal, q.describeWorkload)
 	elem := query.Define(g, "footprint", exposure.Equal, func(r *query.Reader, host string) ([]exposure.Footprint, bool) {
