@@ -46,17 +46,18 @@ func TestLastAccounts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := meshtest.New(t)
-			known := omap.Map[omap.Name, service.Accounts]{}
+			known, before := omap.Map[omap.Name, service.Accounts]{}, ""
 			for _, step := range append([]values{{s: a, p: pod("one"), x: slice("one-1")}}, c.steps...) {
 				w.Observe(step)
+				before = accounts(w)
 				old := known
 				known = w.Queries.Services.Accounts.Get(w.Graph.Naive(), service.All{})
 				if write := service.Remember(w.Tables, old, known); write != nil {
 					w.Commit(write)
 				}
 			}
-			if got := accounts(w); got != c.want {
-				t.Errorf("%q are expected, want %q", got, c.want)
+			if got := accounts(w); got != c.want || before != c.want {
+				t.Errorf("%q are expected, and %q before the rows are written, want %q", got, before, c.want)
 			}
 		})
 	}
