@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	core "k8s.io/api/core/v1"
-	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pilotmesh/pilot/test/cluster/standard"
 	"github.com/pilotmesh/pilot/test/kit/process"
