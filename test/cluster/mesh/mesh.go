@@ -91,8 +91,8 @@ func (m *Mesh) StartBookstore(ctx context.Context) error {
 	return err
 }
 
-// apply writes the configuration of the bookstore, and then a manifest of its pods. A proxy that is connected before its Sidecar is there gets the listeners of
-// all services, and drains them for most of a minute; their routes would be news to a control plane that starts in the meantime.
+// apply writes the configuration of the bookstore, and then a manifest of its pods. A proxy that connects before its Sidecar exists gets the listeners of
+// all services, and drains them for most of a minute. A control plane that starts in that time sends their routes again.
 func (m *Mesh) apply(ctx context.Context, manifest string) error {
 	args := []string{"apply"}
 	for _, name := range []string{"sidecars", "versions", "routes"} {

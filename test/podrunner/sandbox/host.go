@@ -146,9 +146,9 @@ func (h *Host) addBridge() error {
 	return nil
 }
 
-// hardwareAddress is the address of the bridge on its link. A bridge without one of its own takes the lowest of its ports, so it has another one as soon as
-// that pod ends. The other pods send to the former one until they ask for it again, up to a minute later: nobody gets an answer from them, unless
-// the machine asks them for their addresses before, from an address that they know.
+// hardwareAddress is the address of the bridge on its link. Linux gives a bridge without a fixed address the lowest address of its ports, so the address
+// changes when that pod ends. The other pods send to the former address until they resolve the gateway again, up to a minute later, and their packets
+// are lost.
 func (h *Host) hardwareAddress() net.HardwareAddr {
 	node := h.addresses.Node()[0].As16()
 	return net.HardwareAddr{0x02, 0x70, node[12], node[13], node[14], node[15]} // 0x02: administered by the machine, and of one link
