@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestScaledToNothing checks that a workload which is scaled to nothing and back costs its clients endpoints only: they keep the cluster, which
-// expects the identities of the former endpoints, and the listeners and routes.
+// TestScaledToNothing checks that the clients of a workload keep its cluster while it is scaled to nothing and back: the cluster expects the identities
+// of the former endpoints.
 func TestScaledToNothing(t *testing.T) {
 	f := start(t, Settings{})
 	key := func(kind, name string) api.Key {

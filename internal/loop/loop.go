@@ -9,7 +9,7 @@
 // The loop does one thing at a time: a commit, a slice of a first build, a delivery of states, or an inspection. It never
 // sends and never waits for a stream. A job that panics affects only that job.
 //
-// The package owns the rows of connected proxies, of their rejections and of their requests by name, and the classes.
+// The package owns the rows of connected proxies, of their rejections and of their requests by name, the last accounts of Services, and the classes.
 // Loop.Run is its one goroutine; all other methods may be called from any goroutine.
 package loop
 

@@ -23,9 +23,9 @@ type Kube struct {
 	Clusters store.Table[string, bool]
 	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
 	Services store.Table[api.Key, *kube.Service]
-	// Balanced lists, under the empty key, the Services of type ClusterIP. LastAccounts are the service accounts of the endpoints that such a
+	// ClusterIPs lists, under the empty key, the Services of type ClusterIP. LastAccounts are the service accounts of the endpoints that such a
 	// Service has, or had last if it has none; see service.Remember.
-	Balanced     store.Index[struct{}, api.Key]
+	ClusterIPs   store.Index[struct{}, api.Key]
 	LastAccounts store.Table[api.Key, intern.List[string]]
 	// Members lists, under the empty key, the Services with a claim.Member.
 	Members store.Index[struct{}, api.Key]
@@ -123,12 +123,13 @@ func (t *Tables) defineKube(db *store.DB) {
 		}
 	})
 	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
-	k.Balanced = store.NewIndex(k.Services, "balancedServices", func(key api.Key, s *kube.Service, add func(struct{}, api.Key)) {
+	k.ClusterIPs = store.NewIndex(k.Services, "clusterIPServices", func(key api.Key, s *kube.Service, add func(struct{}, api.Key)) {
 		if s.Type == kube.ClusterIP {
 			add(struct{}{}, key)
 		}
 	})
 	k.LastAccounts = store.NewTable[api.Key](db, "lastAccounts", same[intern.List[string]])
+	k.LastAccounts.OmitFromJournal() // these rows are no configuration, and would push it out of the journal
 	t.defineSelections()
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.Slices.SetRole("endpoints")

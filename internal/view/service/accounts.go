@@ -38,16 +38,17 @@ func (Accounts) Size() int { return 0 }
 // defineAccounts adds the collection of the accounts of all Services of type ClusterIP.
 func (q *Queries) defineAccounts(g *query.Graph) {
 	services := func(r *query.Reader, _ All) omap.Map[api.Key, omap.Unit] {
-		return q.tables.Kube.Balanced.Group(r, struct{}{})
+		return q.tables.Kube.ClusterIPs.Group(r, struct{}{})
 	}
 	elem := query.Define(g, "serviceAccounts", slices.Equal[[]Accounts], func(r *query.Reader, k api.Key) ([]Accounts, bool) {
 		spec, ok := q.tables.Services.Get(r, k)
-		if !ok {
+		who, selects := q.tables.Identities.Get(r, k)
+		if !ok || !selects {
 			return nil, false
 		}
 		var list []string
 		known := false
-		q.eachSelected(r, Declaration{Object: k, Spec: spec}, func(account string) {
+		q.eachSelected(r, Declaration{Object: k, Spec: spec}, who.Selector, func(account string) {
 			known = true
 			if account != meshTLSAccount {
 				list = append(list, account)
@@ -56,7 +57,7 @@ func (q *Queries) defineAccounts(g *query.Graph) {
 		slices.Sort(list)
 		return []Accounts{{k, intern.Of(slices.Compact(list)...), known}}, true
 	})
-	q.Accounts = query.Each(g, "servicesAccounts", services, elem, func(_ All, k api.Key) api.Key { return k })
+	q.Accounts = query.Each(g, "accountsOfServices", services, elem, func(_ All, k api.Key) api.Key { return k })
 }
 
 // Remember returns a function that writes the rows of state.Kube.LastAccounts after the collection Accounts has changed from one value to another;

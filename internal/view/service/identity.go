@@ -82,7 +82,7 @@ func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account stri
 			add(account)
 		}
 		selected := false
-		q.eachSelected(r, declaration, func(account string) {
+		q.eachSelected(r, declaration, who.Selector, func(account string) {
 			selected = true
 			add(account)
 		})
@@ -95,19 +95,15 @@ func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account stri
 	}
 }
 
-// eachSelected calls add for the service accounts of the endpoints that a declaration selects, or that slices list for it, and for
+// eachSelected calls add for the service accounts of the endpoints that the selector of a declaration picks, or that slices list for it, and for
 // meshTLSAccount.
-func (q *Queries) eachSelected(r *query.Reader, declaration Declaration, add func(account string)) {
-	who, ok := q.tables.Identities.Get(r, declaration.Object)
-	if !ok {
-		return
-	}
+func (q *Queries) eachSelected(r *query.Reader, declaration Declaration, selector map[string]string, add func(account string)) {
 	read := besides[names]{
 		slices:    func(k api.Key) names { return q.sliceIdentities.Keys(r, k) },
 		workloads: func(s Selection) names { return q.identities.Keys(r, s) },
 		pods:      func(s Selection) names { return q.podIdentities.Keys(r, s) },
 	}
-	for accounts := range read.of(declaration, who.Selector) {
+	for accounts := range read.of(declaration, selector) {
 		for account := range accounts.All() {
 			add(string(account))
 		}
