@@ -121,7 +121,7 @@ bench: tools ## Run the benchmarks and compare with the stored results
 	@go -C test run ./bench $(ARGS)
 
 arch: go ## Check import rules, size budgets and banned things
-	@go test ./internal/arch
+	@go -C test test ./arch
 
 fuzz: go ## Run every fuzz target for FUZZTIME (default 10s)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh

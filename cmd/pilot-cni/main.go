@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pilotmesh/pilot/internal/cni/plugin"
+	"github.com/pilotmesh/pilot/internal/agent/cni/plugin"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/run/collateral"
 )

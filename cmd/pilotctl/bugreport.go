@@ -16,7 +16,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin/bugreport"
 	"github.com/pilotmesh/pilot/internal/ctl/console"
-	"github.com/pilotmesh/pilot/internal/install/pods"
+	"github.com/pilotmesh/pilot/internal/ctl/install/pods"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

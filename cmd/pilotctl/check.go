@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/ctl/console"
-	"github.com/pilotmesh/pilot/internal/install/check"
+	"github.com/pilotmesh/pilot/internal/ctl/install/check"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

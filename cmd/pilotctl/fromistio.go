@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/ctl/console"
-	"github.com/pilotmesh/pilot/internal/install/migrate"
+	"github.com/pilotmesh/pilot/internal/ctl/install/migrate"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -23,7 +24,7 @@ type fromIstio struct {
 
 // run says what of a mesh of Istio behaves differently.
 func (f *fromIstio) run(ctx context.Context, out, remarks io.Writer, cluster *console.Cluster, form string, timeout time.Duration) error {
-	m := migrate.New()
+	m := migrate.New(config.VariableRemarks)
 	for _, path := range f.files {
 		if err := migrateFiles(m, path); err != nil {
 			return run.Usage(err)

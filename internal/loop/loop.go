@@ -33,7 +33,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
-	"github.com/pilotmesh/pilot/internal/view/service"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/mcp"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -116,7 +115,7 @@ type Loop struct {
 	changed  []*class
 	problems state.Problems
 	// accounts are the accounts of the endpoints of Services that have rows, or get them with the next commit.
-	accounts omap.Map[omap.Name, service.Accounts]
+	accounts omap.Map[omap.Name, state.Accounts]
 
 	views      map[mcp.View]*view
 	faults     faults
@@ -151,7 +150,7 @@ func (l *Loop) Synced() <-chan struct{} { return l.synced }
 // Run runs the loop until ctx is cancelled. It must be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.queries.Problems.Observe(classes.All{}, func(all state.Problems) { l.problems = all })()
-	defer l.queries.Services.Accounts.Observe(service.All{}, l.noteAccounts)()
+	defer l.queries.Services.Accounts.Observe(struct{}{}, l.noteAccounts)()
 	for _, observe := range l.kept {
 		defer observe()()
 	}

@@ -408,6 +408,9 @@ type Endpoint struct {
 	Workload string
 }
 
+// Identity returns how metrics and traces name the workload of the endpoint.
+func (e Endpoint) Identity() WorkloadIdentity { return IdentityOf(e.Labels, e.Workload) }
+
 // Equal reports whether all fields are equal.
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Address == o.Address && e.Second == o.Second && e.Place == o.Place && e.Weight == o.Weight &&

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/internal/agent/capture"
-	"github.com/pilotmesh/pilot/internal/cni/node"
-	"github.com/pilotmesh/pilot/internal/cni/wire"
+	"github.com/pilotmesh/pilot/internal/agent/cni/node"
+	"github.com/pilotmesh/pilot/internal/agent/cni/wire"
 	"github.com/pilotmesh/pilot/test/netns"
 	"github.com/pilotmesh/pilot/test/repo"
 	"github.com/pilotmesh/pilot/test/testbed"

@@ -33,11 +33,11 @@ type step struct {
 
 // suites are the steps in the order they run: what fails fast comes first.
 var suites = map[string][]step{
-	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", withoutArch, "-short"),
+	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", all, "-short"),
 		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
 		commands},
 	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, vetDubbo, vetQueries, arch,
-		tests("unit", "unit tests with the race detector, with fewer random histories", "", withoutArch, "-race", "-short", "-timeout=20m"),
+		tests("unit", "unit tests with the race detector, with fewer random histories", "", all, "-race", "-short", "-timeout=20m"),
 		tests("full", "unit tests of random histories and large meshes, in full", "", longer, "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("kit", "tests of the test kit", "test/kit", packages("./..."), "-race"),
@@ -65,7 +65,7 @@ var (
 	vetQueries = command("vet-prom", "go vet, module test/prometheus", "test/prometheus", "go", "vet", "./...")
 	vetPackage = command("vet-package", "go vet, module packaging", "packaging", "go", "vet", "./...")
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
-	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
+	arch       = tests("arch", "import rules, budgets, banned things", "test", packages("./arch"))
 	commands   = tests("docs", "commands of the documentation", "test", packages("./docs"))
 	proofs     = step{"cluster", "real Kubernetes, pods and services", "test/cluster", cluster}
 	demoKube   = step{"kubedemo", "make demo-cluster CI=1", "", clusterDemo}
@@ -120,9 +120,9 @@ func packages(patterns ...string) func(context.Context, string) ([]string, error
 	return func(context.Context, string) ([]string, error) { return patterns, nil }
 }
 
-// running matches the packages of the test module that take their time, most because they run the product; all others
-// are quick.
-var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos|schema|capture|docs)(/|$)`)
+// running matches the packages of the test module that take their time, most because they run the product, and the architecture's, which has a step of its
+// own; all others are quick.
+var running = regexp.MustCompile(`/pilot/test/(arch|e2e|conformance|chaos|schema|capture|docs)(/|$)`)
 
 func withoutSlow(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
@@ -140,7 +140,7 @@ func endToEnd(ctx context.Context, dir string) ([]string, error) {
 func longer(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool {
 		files, _ := filepath.Glob(filepath.Join(dir, strings.TrimPrefix(p, module), "*_test.go")) // the pattern is not malformed
-		return !strings.HasSuffix(p, "/internal/arch") && slices.ContainsFunc(files, func(file string) bool {
+		return slices.ContainsFunc(files, func(file string) bool {
 			text, err := os.ReadFile(file)
 			return err == nil && (bytes.Contains(text, []byte("rapid.Check(")) || bytes.Contains(text, []byte("testing.Short()")))
 		})
@@ -150,8 +150,8 @@ func longer(ctx context.Context, dir string) ([]string, error) {
 // module is the path of the root module.
 const module = "github.com/pilotmesh/pilot/"
 
-func withoutArch(ctx context.Context, dir string) ([]string, error) {
-	return list(ctx, dir, func(p string) bool { return !strings.HasSuffix(p, "/internal/arch") })
+func all(ctx context.Context, dir string) ([]string, error) {
+	return list(ctx, dir, func(string) bool { return true })
 }
 
 // longest matches the package of each module whose tests take longest, minutes. It is listed first, so that all others run beside it.

@@ -227,6 +227,9 @@ func (p *Pod) Has(address string) bool {
 	return p != nil && (p.Address == address || slices.Contains(p.MoreAddresses.Items(), address))
 }
 
+// Identity returns how metrics and traces name the workload of the pod.
+func (p *Pod) Identity() mesh.WorkloadIdentity { return mesh.IdentityOf(p.Labels, p.Owner.Name) }
+
 // NamedPort is a named port of a container.
 type NamedPort struct {
 	Name   string

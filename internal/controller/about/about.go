@@ -15,7 +15,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/kube"
 	"github.com/pilotmesh/pilot/internal/loop"
-	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/security/identity"
 	"github.com/pilotmesh/pilot/internal/state"
 )
@@ -53,7 +52,7 @@ func (w Workloads) pod(v *loop.View, caller identity.Caller) string {
 	if !ok || pod.ServiceAccount != caller.ServiceAccount {
 		return ""
 	}
-	return mesh.IdentityOf(pod.Labels, pod.Owner.Name).Text(w.Cluster)
+	return pod.Identity().Text(w.Cluster)
 }
 
 // entry returns the names of the WorkloadEntries at the address of a caller.
@@ -67,7 +66,7 @@ func (w Workloads) entry(v *loop.View, caller identity.Caller) (text string) {
 		if !ok || e.ServiceAccount != caller.ServiceAccount {
 			continue
 		}
-		is := mesh.IdentityOf(e.Labels, "").Text(cmp.Or(e.Cluster, w.Cluster))
+		is := e.Identity().Text(cmp.Or(e.Cluster, w.Cluster))
 		if text != "" && text != is {
 			return ""
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pilotmesh/pilot/internal/install/pods"
+	"github.com/pilotmesh/pilot/internal/ctl/install/pods"
 )
 
 const (

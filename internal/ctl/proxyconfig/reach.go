@@ -12,7 +12,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/ctl/console"
-	"github.com/pilotmesh/pilot/internal/install/pods"
+	"github.com/pilotmesh/pilot/internal/ctl/install/pods"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pilotmesh/pilot/internal/ctl/console"
-	"github.com/pilotmesh/pilot/internal/install"
-	"github.com/pilotmesh/pilot/internal/install/tags"
+	"github.com/pilotmesh/pilot/internal/ctl/install"
+	"github.com/pilotmesh/pilot/internal/ctl/install/tags"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/kube"
-	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/state"
 )
 
 // different are the cases in which a proxy receives other configuration than from Istio, with the reason. Deliberate differences
@@ -116,7 +116,7 @@ type player struct {
 	batches batches
 	started bool
 	// accounts are the accounts of Services that are rows already, as in the loop.
-	accounts omap.Map[omap.Name, service.Accounts]
+	accounts omap.Map[omap.Name, state.Accounts]
 	proxies  map[string]string // name -> node id
 	diff     strings.Builder
 }
@@ -237,8 +237,8 @@ func (p *player) settle() {
 		}
 	})
 	old := p.accounts
-	p.accounts = p.world.Queries.Services.Accounts.Get(p.world.Graph.Naive(), service.All{})
-	if write := service.Remember(p.world.Tables, old, p.accounts); write != nil {
+	p.accounts = p.world.Queries.Services.Accounts.Get(p.world.Graph.Naive(), struct{}{})
+	if write := p.world.Tables.Remember(old, p.accounts); write != nil {
 		p.world.Commit(write)
 	}
 }

@@ -2,45 +2,20 @@ package service
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/engine/intern"
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/engine/query"
-	"github.com/pilotmesh/pilot/internal/engine/store"
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// Accounts are the service accounts of the endpoints of a Service of Kubernetes, sorted.
-type Accounts struct {
-	Service api.Key
-	List    intern.List[string]
-	// Known is false if no endpoint has an account or accepts mesh TLS, as if there is none.
-	Known bool
-}
-
-// OutputName is the key of the Service as text.
-func (a Accounts) OutputName() string { return a.Service.String() }
-
-// ContentHash covers the accounts.
-func (a Accounts) ContentHash() omap.Hash {
-	b := strconv.AppendBool(nil, a.Known)
-	for account := range a.List.All() {
-		b = append(append(b, account...), 0)
-	}
-	return omap.Sum(b)
-}
-
-// Size is 0 because no proxy receives it by itself.
-func (Accounts) Size() int { return 0 }
-
 // defineAccounts adds the collection of the accounts of all Services of type ClusterIP.
 func (q *Queries) defineAccounts(g *query.Graph) {
-	services := func(r *query.Reader, _ All) omap.Map[api.Key, omap.Unit] {
+	services := func(r *query.Reader, _ struct{}) omap.Map[api.Key, omap.Unit] {
 		return q.tables.Kube.ClusterIPs.Group(r, struct{}{})
 	}
-	elem := query.Define(g, "serviceAccounts", slices.Equal[[]Accounts], func(r *query.Reader, k api.Key) ([]Accounts, bool) {
+	elem := query.Define(g, "serviceAccounts", slices.Equal[[]state.Accounts], func(r *query.Reader, k api.Key) ([]state.Accounts, bool) {
 		spec, ok := q.tables.Services.Get(r, k)
 		who, selects := q.tables.Identities.Get(r, k)
 		if !ok || !selects {
@@ -55,33 +30,7 @@ func (q *Queries) defineAccounts(g *query.Graph) {
 			}
 		})
 		slices.Sort(list)
-		return []Accounts{{k, intern.Of(slices.Compact(list)...), known}}, true
+		return []state.Accounts{{Service: k, List: intern.Of(slices.Compact(list)...), Known: known}}, true
 	})
-	q.Accounts = query.Each(g, "accountsOfServices", services, elem, func(_ All, k api.Key) api.Key { return k })
-}
-
-// Remember returns a function that writes the rows of state.Kube.LastAccounts after the collection Accounts has changed from one value to another;
-// nil if there are none to write. A Service without endpoints keeps its row, and a Service that is gone has none.
-func Remember(t *state.Tables, old, now omap.Map[omap.Name, Accounts]) (write func(tx *store.Txn)) {
-	var known []Accounts
-	var gone []api.Key
-	for c := range omap.Diff(old, now) {
-		switch {
-		case !c.HasNew:
-			gone = append(gone, c.Old.Service)
-		case c.New.Known:
-			known = append(known, c.New)
-		}
-	}
-	if len(known)+len(gone) == 0 {
-		return nil
-	}
-	return func(tx *store.Txn) {
-		for _, k := range gone {
-			t.Kube.LastAccounts.Delete(tx, k)
-		}
-		for _, a := range known {
-			t.Kube.LastAccounts.Set(tx, a.Service, a.List)
-		}
-	}
+	q.Accounts = query.Each(g, "accountsOfServices", services, elem, func(_ struct{}, k api.Key) api.Key { return k })
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/engine/omap"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -46,13 +47,13 @@ func TestLastAccounts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := meshtest.New(t)
-			known, before := omap.Map[omap.Name, service.Accounts]{}, ""
+			known, before := omap.Map[omap.Name, state.Accounts]{}, ""
 			for _, step := range append([]values{{s: a, p: pod("one"), x: slice("one-1")}}, c.steps...) {
 				w.Observe(step)
 				before = accounts(w)
 				old := known
-				known = w.Queries.Services.Accounts.Get(w.Graph.Naive(), service.All{})
-				if write := service.Remember(w.Tables, old, known); write != nil {
+				known = w.Queries.Services.Accounts.Get(w.Graph.Naive(), struct{}{})
+				if write := w.Tables.Remember(old, known); write != nil {
 					w.Commit(write)
 				}
 			}

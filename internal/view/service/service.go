@@ -171,8 +171,9 @@ type Queries struct {
 	// mesh TLS.
 	identities, podIdentities query.Groups[Selection, omap.Name, omap.Name]
 	sliceIdentities           query.Groups[api.Key, omap.Name, omap.Name]
-	// Accounts are the service accounts of the endpoints of each Service of type ClusterIP. The owner of the store passes changes to Remember.
-	Accounts query.Collection[All, Accounts]
+	// Accounts are the service accounts of the endpoints of each Service of type ClusterIP. The owner of the store passes changes to
+	// Remember of the tables.
+	Accounts query.Collection[struct{}, state.Accounts]
 	// slicesWith maps an address, or the name of a pod, to the slices of a Service with such an endpoint.
 	slicesWith query.Groups[api.Key, omap.Name, omap.Name]
 	// selectedLabels groups the selected endpoints by label.

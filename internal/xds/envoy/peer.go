@@ -43,7 +43,7 @@ type Peers struct {
 
 // peer is the metadata about the workload of an endpoint.
 func (p Peers) peer(e mesh.PortEndpoint) *structpb.Struct {
-	is := mesh.IdentityOf(e.Labels, e.Workload)
+	is := e.Identity()
 	return texts(map[string]string{
 		PeerWorkload: is.Workload, PeerNamespace: p.Namespace, PeerApp: is.App, PeerVersion: is.Version,
 		PeerService: is.Service, PeerRevision: is.Revision, PeerCluster: e.Cluster,

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"github.com/pilotmesh/pilot/internal/cni/node"
-	"github.com/pilotmesh/pilot/internal/cni/repair"
+	"github.com/pilotmesh/pilot/internal/agent/cni/node"
+	"github.com/pilotmesh/pilot/internal/agent/cni/repair"
 	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 )

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/config"
 )
 
 const mesh = `
@@ -54,7 +56,7 @@ func briefly(list []Finding) (all []string) {
 
 // TestFindings: each kind of difference is found, and equal behaviour is no finding.
 func TestFindings(t *testing.T) {
-	m := New()
+	m := New(config.VariableRemarks)
 	m.File("mesh.yaml", []byte(mesh))
 	want := []string{
 		"refused; VirtualService shop/bad; spec.http[0].route[0].weight; doc/differences/configuration.md",
@@ -67,14 +69,14 @@ func TestFindings(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if none := New(); len(none.Findings()) != 0 {
+	if none := New(config.VariableRemarks); len(none.Findings()) != 0 {
 		t.Errorf("an empty mesh has %v", none.Findings())
 	}
 }
 
 // TestSettings: a setting of the mesh that has no effect is found.
 func TestSettings(t *testing.T) {
-	m := New()
+	m := New(config.VariableRemarks)
 	m.Analysis.Mesh("ConfigMap", []byte("hboneIdleTimeout: 5s\n"))
 	if got := briefly(m.Findings()); len(got) != 1 || !strings.HasPrefix(got[0], "ignored; ") || !strings.Contains(got[0], "hboneIdleTimeout") {
 		t.Errorf("%q", got)
@@ -124,7 +126,7 @@ func TestRead(t *testing.T) {
 		"/api/v1/namespaces": object{"kind": "NamespaceList", "apiVersion": "v1", "metadata": object{}, "items": []object{}},
 	})
 	t.Cleanup(server.Close)
-	m := New()
+	m := New(config.VariableRemarks)
 	left, err := m.Read(t.Context(), &rest.Config{Host: server.URL}, "istio-system")
 	if err != nil || len(left) != 1 || !strings.Contains(left[0], "there is no ConfigMap istio") {
 		t.Errorf("%v, %q", err, left)
@@ -133,7 +135,7 @@ func TestRead(t *testing.T) {
 	if len(got) != 2 || !strings.HasPrefix(got[0], "refused; VirtualService shop/bad; spec.htttp;") {
 		t.Errorf("%q", got)
 	}
-	if _, err := New().Read(t.Context(), &rest.Config{Host: "http://127.0.0.1:1"}, "istio-system"); err == nil || !strings.Contains(err.Error(), "--context") {
+	if _, err := New(config.VariableRemarks).Read(t.Context(), &rest.Config{Host: "http://127.0.0.1:1"}, "istio-system"); err == nil || !strings.Contains(err.Error(), "--context") {
 		t.Errorf("no cluster: %v", err)
 	}
 }

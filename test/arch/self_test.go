@@ -75,6 +75,25 @@ func TestSleepInTests(t *testing.T) {
 	}
 }
 
+func TestWay(t *testing.T) {
+	arrows := func(text string) map[string]map[string]bool {
+		m := map[string]map[string]bool{}
+		for a := range strings.FieldsSeq(text) {
+			from, to, _ := strings.Cut(a, ">")
+			if m[from] == nil {
+				m[from] = map[string]bool{}
+			}
+			m[from][to] = true
+		}
+		return m
+	}
+	for text, want := range map[string]string{"a>b b>c a>c": "", "a>b b>a": "a b a", "a>b b>d b>c c>a": "a b c a", "a>b b>c c>b": ""} {
+		if got := strings.Join(way(arrows(text), "a", "a", map[string]bool{}), " "); got != want {
+			t.Errorf("%s: the way from a to a is %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestImportRules(t *testing.T) {
 	const in = module + "internal/"
 	for _, c := range []struct{ pkg, imports, want string }{

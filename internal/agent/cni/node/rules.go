@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/pilotmesh/pilot/internal/agent/capture"
-	"github.com/pilotmesh/pilot/internal/cni/selection"
+	"github.com/pilotmesh/pilot/internal/agent/cni/selection"
 )
 
 // applyLimit is how long the programs that install rules may take. It is below the time for which the plugin waits.

@@ -14,8 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/pilotmesh/pilot/internal/cni/selection"
-	"github.com/pilotmesh/pilot/internal/cni/wire"
+	"github.com/pilotmesh/pilot/internal/agent/cni/selection"
+	"github.com/pilotmesh/pilot/internal/agent/cni/wire"
 )
 
 // lookUpLimit is how long the API server may take to answer about a pod. It is below the time for which the plugin waits.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/pilotmesh/pilot/internal/install"
+	"github.com/pilotmesh/pilot/internal/ctl/install"
 )
 
 // Tag is a name of a revision.

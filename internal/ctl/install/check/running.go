@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/pilotmesh/pilot/internal/ctl/install"
 	"github.com/pilotmesh/pilot/internal/inject"
-	"github.com/pilotmesh/pilot/internal/install"
 )
 
 // soon is how long before its end a certificate deserves a warning: roots take long to replace.

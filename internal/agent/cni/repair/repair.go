@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/pilotmesh/pilot/internal/cni/node"
-	"github.com/pilotmesh/pilot/internal/cni/selection"
+	"github.com/pilotmesh/pilot/internal/agent/cni/node"
+	"github.com/pilotmesh/pilot/internal/agent/cni/selection"
 	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 

@@ -24,7 +24,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/pilotmesh/pilot/internal/cni/wire"
+	"github.com/pilotmesh/pilot/internal/agent/cni/wire"
 )
 
 // Type is the name of the plugin: of its file, and in configurations.

@@ -48,7 +48,7 @@ func TestRender(t *testing.T) {
 			}
 			want := txtar.Format(&txtar.Archive{Files: a.Files[len(kept):]})
 			if is := txtar.Format(&txtar.Archive{Files: got}); !bytes.Equal(is, want) {
-				t.Errorf("the output differs; run go test ./internal/install -update and review the difference. It is now:\n%s", is)
+				t.Errorf("the output differs; run go test ./internal/ctl/install -update and review the difference. It is now:\n%s", is)
 			}
 		})
 	}
@@ -95,7 +95,7 @@ func TestPermissions(t *testing.T) {
 		made[o.GetKind()+" "+o.GetName()] = o.Object
 	}
 	for _, file := range []string{"rbac.yaml", "webhooks.yaml"} {
-		data, err := os.ReadFile(filepath.Join("../../manifests", file))
+		data, err := os.ReadFile(filepath.Join("../../../manifests", file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestDefinitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied := filepath.Join("../../manifests/charts", Definitions, "files", name)
+	copied := filepath.Join("../../../manifests/charts", Definitions, "files", name)
 	if *update {
 		if err := os.WriteFile(copied, want, 0o644); err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestDefinitions(t *testing.T) {
 		return
 	}
 	if is, err := os.ReadFile(copied); err != nil || !bytes.Equal(is, want) {
-		t.Errorf("%s is not that of the API module (%v); run go test ./internal/install -run TestDefinitions -update", copied, err)
+		t.Errorf("%s is not that of the API module (%v); run go test ./internal/ctl/install -run TestDefinitions -update", copied, err)
 	}
 	objects, err := Render(Definitions, Release{}, nil)
 	if err != nil || len(objects) < 10 {

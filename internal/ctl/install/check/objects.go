@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/pilotmesh/pilot/internal/install"
+	"github.com/pilotmesh/pilot/internal/ctl/install"
 )
 
 func resource(group, version, name string) schema.GroupVersionResource {

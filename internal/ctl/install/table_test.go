@@ -13,7 +13,7 @@ import (
 
 // TestTable: doc/values.md has a table of all values, made of the schemas.
 func TestTable(t *testing.T) {
-	const page, begin, end = "../../doc/values.md", "-update -->\n", "<!-- values: end -->"
+	const page, begin, end = "../../../doc/values.md", "-update -->\n", "<!-- values: end -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestTable(t *testing.T) {
 		return
 	}
 	if want != string(text) {
-		t.Errorf("the table of values in %s is old; run go test ./internal/install -run TestTable -update", page)
+		t.Errorf("the table of values in %s is old; run go test ./internal/ctl/install -run TestTable -update", page)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package migrate says what of a mesh of Istio behaves differently on Pilot: objects and fields without effect, objects that are refused, settings of
 // the control plane, and the pages about different decisions.
 //
-// It owns the form of findings and decides nothing: the tables of supported fields (package api), of variables (package config) and of kinds decide.
+// It owns the form of findings and decides nothing: the tables of supported fields (package api), of variables (package config, through its caller) and of kinds decide.
 //
 // Invariants: it changes nothing on a cluster, and reads no Secrets. Goroutines: the package starts none.
 package migrate
@@ -16,7 +16,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/code"
-	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/explain/analyze"
 )
 
@@ -53,11 +52,13 @@ type Mesh struct {
 	Analysis *analyze.Analysis
 	found    []Finding
 	kinds    map[string]bool
+	inert    func(environ []string) []string
 }
 
-// New returns an empty mesh.
-func New() *Mesh {
-	return &Mesh{Analysis: analyze.New(), kinds: map[string]bool{}}
+// New returns an empty mesh. inert returns a remark for each variable of a control plane, NAME=VALUE, that has no effect; a remark begins with the name
+// or with NAME=VALUE.
+func New(inert func(environ []string) []string) *Mesh {
+	return &Mesh{Analysis: analyze.New(), kinds: map[string]bool{}, inert: inert}
 }
 
 // manifest has the fields of a document that are read besides its configuration.
@@ -128,7 +129,7 @@ func (m *Mesh) variables(file, deployment string, c container) {
 	for _, e := range c.Env {
 		environ = append(environ, e.Name+"="+e.Value)
 	}
-	for _, remark := range config.VariableRemarks(environ) {
+	for _, remark := range m.inert(environ) {
 		variable, _, _ := strings.Cut(remark, " ")
 		variable, _, _ = strings.Cut(variable, "=")
 		m.found = append(m.found, Finding{

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/pilotmesh/pilot/internal/install"
+	"github.com/pilotmesh/pilot/internal/ctl/install"
 )
 
 // Set makes a tag, or moves it.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/pilotmesh/pilot/internal/cni/wire"
+	"github.com/pilotmesh/pilot/internal/agent/cni/wire"
 	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 

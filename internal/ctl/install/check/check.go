@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/pilotmesh/pilot/internal/install"
+	"github.com/pilotmesh/pilot/internal/ctl/install"
 	"github.com/pilotmesh/pilot/internal/run/kubeclient"
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -81,14 +82,14 @@ func imports(p listed) []string {
 	name, internal := place(p.ImportPath)
 	row := slices.IndexFunc(flow, func(r struct{ pkg, imports string }) bool { return matches(r.pkg, name) })
 	if internal && row < 0 {
-		return []string{"internal/" + name + " stands in no row of flow (internal/arch/rules_test.go): say there what it may import"}
+		return []string{"internal/" + name + " stands in no row of flow (test/arch/rules_test.go): say there what it may import"}
 	}
 	for _, i := range p.Imports {
 		if strings.HasPrefix(i, module+"cmd/") {
 			found = append(found, p.ImportPath+" imports "+i+": programs are imported by nobody")
 		}
 		if target, ok := place(i); ok && internal && !matches(flow[row].imports, target) {
-			found = append(found, "internal/"+name+" imports internal/"+target+": it may import only ["+flow[row].imports+"] (internal/arch/rules_test.go); hand the value in, or move the code to where the arrow is allowed")
+			found = append(found, "internal/"+name+" imports internal/"+target+": it may import only ["+flow[row].imports+"] (test/arch/rules_test.go); hand the value in, or move the code to where the arrow is allowed")
 		}
 		best := -1
 		for n, o := range outside {
@@ -103,6 +104,56 @@ func imports(p listed) []string {
 		}
 	}
 	return found
+}
+
+// TestFolders holds the folders of internal to a number that a reader can keep in mind, and to one direction: no two import each other, directly or through
+// others.
+func TestFolders(t *testing.T) {
+	folders := map[string]map[string]bool{}
+	for _, p := range packages(t, root) {
+		name, internal := place(p.ImportPath)
+		if !internal {
+			continue
+		}
+		from, _, _ := strings.Cut(name, "/")
+		if folders[from] == nil {
+			folders[from] = map[string]bool{}
+		}
+		for _, i := range p.Imports {
+			if target, ok := place(i); ok {
+				if to, _, _ := strings.Cut(target, "/"); to != from {
+					folders[from][to] = true
+				}
+			}
+		}
+	}
+	arrows := 0
+	for from, to := range folders {
+		arrows += len(to)
+		if cycle := way(folders, from, from, map[string]bool{}); cycle != nil {
+			t.Errorf("folders of internal import each other: %s", strings.Join(cycle, " -> "))
+		}
+	}
+	if len(folders) > topFolders || arrows > topImports {
+		t.Errorf("internal has %d folders with %d imports between them: at most %d and %d", len(folders), arrows, topFolders, topImports)
+	}
+}
+
+// way returns the folders on a way of imports from one folder to another, without the folders in seen; nil if there is none.
+func way(folders map[string]map[string]bool, from, to string, seen map[string]bool) []string {
+	for _, next := range slices.Sorted(maps.Keys(folders[from])) {
+		if next == to {
+			return []string{from, to}
+		}
+		if seen[next] {
+			continue
+		}
+		seen[next] = true
+		if rest := way(folders, next, to, seen); rest != nil {
+			return append([]string{from}, rest...)
+		}
+	}
+	return nil
 }
 
 func TestPackages(t *testing.T) {

@@ -168,7 +168,7 @@ func (c *checker) bannedCalls(f *ast.File, test bool) {
 		switch n := n.(type) {
 		case *ast.GoStmt:
 			if !test && !c.program && goroutines[c.pkg] == "" {
-				c.report(n.Pos(), "a bare go statement: nobody waits for it or stops it; make it an actor of package run, or add %s to goroutines in internal/arch/rules_test.go with the reason", c.pkg)
+				c.report(n.Pos(), "a bare go statement: nobody waits for it or stops it; make it an actor of package run, or add %s to goroutines in test/arch/rules_test.go with the reason", c.pkg)
 			}
 		case *ast.SelectorExpr:
 			c.selector(f, n, test)

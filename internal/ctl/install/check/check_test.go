@@ -14,7 +14,7 @@ import (
 	admission "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pilotmesh/pilot/internal/install"
+	"github.com/pilotmesh/pilot/internal/ctl/install"
 )
 
 // TestOverlaps: two control planes that inject the same pods are found, and two revisions beside each other are not.
