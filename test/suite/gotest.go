@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -27,6 +28,8 @@ type event struct {
 func goTest(ctx context.Context, dir string, w io.Writer, args []string) result {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off"}, args...)...)
 	cmd.Dir, cmd.Stderr = dir, w
+	// A program with the race detector sleeps for a second before it ends, in case a goroutine still races. Tests wait for theirs.
+	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0"}, os.Environ()...) // the environment's own value wins
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
