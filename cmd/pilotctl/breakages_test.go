@@ -44,8 +44,8 @@ type breakage struct {
 	passes bool
 }
 
-// nobody names the breakage whose cause is in every answer from files, because no proxy is connected to them.
-const nobody = "nobody connected"
+// unconnected names the breakage whose cause is in every answer from files, because no proxy is connected to them.
+const unconnected = "nobody connected"
 
 // canI asks whether the shop may call the reviews.
 const canI = "can-i --from bookshop/shop --to reviews.bookshop:9080 mesh"
@@ -95,7 +95,7 @@ func networkBreakages() []breakage {
 		{name: "hidden by a Sidecar", kind: "Sidecar", spec: "{egress: [{hosts: [./other.bookshop.svc.cluster.local]}]}", command: canI, cause: "the Sidecar hides reviews", passes: true},
 		{name: "not exported", file: strings.Replace(bookshop, "addresses:", "exportTo: [\".\"]\n  addresses:", 1), command: strings.Replace(canI, "bookshop/shop", "bank/teller", 1),
 			cause: `add "bank" to its spec.exportTo`, passes: true},
-		{name: nobody, kind: "Sidecar", spec: "{egress: [{hosts: ['*/*']}]}", command: canI, cause: "no proxy is connected there", passes: true},
+		{name: unconnected, kind: "Sidecar", spec: "{egress: [{hosts: ['*/*']}]}", command: canI, cause: "no proxy is connected there", passes: true},
 		{name: "mutual TLS without a file", kind: "DestinationRule", spec: "{host: reviews, trafficPolicy: {tls: {mode: MUTUAL, privateKey: /key.pem}}}", command: check, cause: "mutual TLS needs a certificate"},
 		{name: "keys that are no keys", kind: "RequestAuthentication", spec: "{jwtRules: [{issuer: me, jwksUri: 'ftp://keys.example/set'}]}", command: check, cause: "write http://HOST/PATH or https://HOST/PATH"},
 		{name: "token for a folder without a control plane", command: "token create --service-account bookshop/shop --stateDir mesh", cause: "no control plane that accepts local tokens has its state in mesh"},
@@ -128,7 +128,7 @@ func TestBreakages(t *testing.T) {
 			if !strings.Contains(out, b.cause) || (code == run.ExitDone) != b.passes {
 				t.Errorf("pilotctl %s ends with %d, and must show %q:\n%s", b.command, code, b.cause, out)
 			}
-			if b.file == "" || b.name == nobody {
+			if b.file == "" || b.name == unconnected {
 				return
 			}
 			if out, _ := pilotctl(t, map[string]string{"bookshop.yaml": bookshop}, b.command); strings.Contains(out, b.cause) {

@@ -35,7 +35,7 @@ func TestDecode(t *testing.T) {
 			if strings.HasSuffix(f.Name, ".want") {
 				continue
 			}
-			got := told(f.Name, f.Data)
+			got := summary(f.Name, f.Data)
 			out = append(out, f, txtar.File{Name: f.Name + ".want", Data: []byte(got)})
 			if *update {
 				continue
@@ -59,8 +59,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// told returns the objects and problems of a file, one line for each object and each problem.
-func told(name string, data []byte) string {
+// summary returns the objects and problems of a file, one line for each object and each problem.
+func summary(name string, data []byte) string {
 	// txtar cannot hold these
 	data = []byte(strings.NewReplacer("␍\n", "\r\n", "␉", "\t", "<BOM>", "\ufeff").Replace(string(data)))
 	var b strings.Builder

@@ -240,7 +240,7 @@ func (l *Loop) joinClass(conn *connection, key proxy.Class) {
 // only.
 func (l *Loop) publish(c *class, s *resource.State) {
 	if s == nil {
-		return // The cell never had a good value, so the proxies keep what they have.
+		return // The cell never had a good value, so the proxies keep their resources.
 	}
 	stamped := *s
 	stamped.Revision, stamped.Published = l.graph.Revision(), time.Now()

@@ -215,7 +215,7 @@ func (p *process) order(o fleetOrder, apply func()) (took time.Duration, resent 
 
 // settledMemory is the resident memory of this process, in MB, without memory that the collector only keeps for later.
 func settledMemory() (float64, error) {
-	for range 3 { // pools keep what they have over one collection
+	for range 3 { // pools keep their content over one collection
 		debug.FreeOSMemory()
 	}
 	return residentMemory(os.Getpid())

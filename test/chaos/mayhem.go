@@ -59,12 +59,12 @@ func (m *mayhem) round(ctx context.Context, n int, dir string) error {
 	cold.stop()
 	cold.agents, cold.discovery = nil, nil
 	fmt.Fprintf(m.w, "chaos: %4.0fs round %d: %s; %d files; %d Envoys are as after a cold start, with %s (compared in %.1fs)\n",
-		time.Since(m.begin).Seconds(), n, m.told(), len(served), len(m.mesh.nodes), sum, time.Since(began).Seconds())
+		time.Since(m.begin).Seconds(), n, m.roundEvents(), len(served), len(m.mesh.nodes), sum, time.Since(began).Seconds())
 	return os.RemoveAll(dir)
 }
 
-// told lists the events of the round.
-func (m *mayhem) told() string {
+// roundEvents lists the events of the round.
+func (m *mayhem) roundEvents() string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(m.counted)) {
 		parts = append(parts, fmt.Sprintf("%d %s", m.counted[what], what))

@@ -100,8 +100,8 @@ func convergeMovedFile(s *scene) {
 func convergeEmptied(s *scene) {
 	p := s.connect()
 	s.must(os.RemoveAll(s.path("")))
-	p.lacks(client.CDS, s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, ""))
-	p.lacks(client.LDS, listenerT)
+	p.awaitGone(client.CDS, s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, ""))
+	p.awaitGone(client.LDS, listenerT)
 	s.base()
 	p.has(client.CDS, s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, ""))
 	p.has(client.LDS, listenerT)

@@ -166,8 +166,8 @@ func isolationSidecar(s *scene) {
 		one.has(client.CDS, s.cluster("public"), s.cluster("public2"))
 	}
 	s.put("sidecar.yaml", sidecar(s.ns, "./"+s.host("a"), "./"+s.host("fence"), "./"+s.host("public")))
-	p.lacks(client.CDS, s.cluster("public2"), s.cluster("b"), s.port("t", 9000, ""))
-	p.lacks(client.LDS, listenerT)
+	p.awaitGone(client.CDS, s.cluster("public2"), s.cluster("b"), s.port("t", 9000, ""))
+	p.awaitGone(client.LDS, listenerT)
 	p.await("the virtual host to go", func() bool { return !p.mentions(client.RDS, routeHTTP, s.host("b")) })
 	if p.Get(client.CDS, s.cluster("a")) == nil || p.Get(client.CDS, s.cluster("public")) == nil {
 		s.Error("what the Sidecar names is gone, too")

@@ -87,7 +87,7 @@ func orderBreakLast(s *scene) {
 	mark := len(p.Log)
 	s.put("new.yaml", s.policy("a", 3, "v1"), s.routes("a", "one", "a/v1"))
 	p.routed("one")
-	p.lacks(client.CDS, s.subset("a", "v2"))
+	p.awaitGone(client.CDS, s.subset("a", "v2"))
 	s.goneAfter(p, mark, client.CDS, s.subset("a", "v2"), client.RDS, routeHTTP)
 }
 
@@ -97,8 +97,8 @@ func orderServiceDeleted(s *scene) {
 	mark := len(p.Log)
 	s.put(fileServices, s.a("10.1.0.1"))
 	s.remove(fileTCP)
-	p.lacks(client.CDS, s.cluster("b"), s.port("t", 9000, ""))
-	p.lacks(client.LDS, listenerT)
+	p.awaitGone(client.CDS, s.cluster("b"), s.port("t", 9000, ""))
+	p.awaitGone(client.LDS, listenerT)
 	p.await("the virtual host to go", func() bool { return !p.mentions(client.RDS, routeHTTP, s.host("b")) })
 	s.goneAfter(p, mark, client.CDS, s.cluster("b"), client.RDS, routeHTTP)
 	s.goneAfter(p, mark, client.CDS, s.port("t", 9000, ""), client.LDS, listenerT)
@@ -112,7 +112,7 @@ func orderSwap(s *scene) {
 		name := []string{"x2", "x1"}[i%2]
 		s.put("new.yaml", s.service(service{name: name}), s.routes("a", name, name))
 		p.routed(name)
-		p.lacks(client.CDS, s.cluster([]string{"x1", "x2"}[i%2]))
+		p.awaitGone(client.CDS, s.cluster([]string{"x1", "x2"}[i%2]))
 	}
 	s.fence(p)
 }
@@ -216,14 +216,14 @@ func orderWithheld(s *scene) {
 	p.routed("new")
 	second := p.last(client.CDS)
 	s.remove("stuck.yaml")
-	p.lacks(client.CDS, s.cluster("stuck"))
+	p.awaitGone(client.CDS, s.cluster("stuck"))
 	s.must(p.Acknowledge(first))
 	s.must(p.Acknowledge(second))
 	hold = false
 	s.must(p.Acknowledge(p.last(client.CDS)))
 	s.put("new.yaml", s.service(service{name: "newer"}), s.routes("a", "newer", "newer"))
 	p.routed("newer")
-	p.lacks(client.CDS, s.cluster("new"))
+	p.awaitGone(client.CDS, s.cluster("new"))
 	s.fence(p)
 }
 

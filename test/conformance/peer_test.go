@@ -194,8 +194,8 @@ func (p *peer) has(t client.Type, names ...string) {
 	}
 }
 
-// lacks waits until the peer has the named resources of a type no longer.
-func (p *peer) lacks(t client.Type, names ...string) {
+// awaitGone waits until the peer has the named resources of a type no longer.
+func (p *peer) awaitGone(t client.Type, names ...string) {
 	p.s.Helper()
 	for _, n := range names {
 		p.await(fmt.Sprintf("%s %q to go", t, n), func() bool { return p.Get(t, n) == nil })

@@ -10,7 +10,7 @@ func removalRules() []rule {
 		{name: "cluster", run: func(s *scene) {
 			p := s.all()
 			s.put(fileServices, s.a("10.1.0.1"))
-			p.lacks(client.CDS, s.cluster("b"))
+			p.awaitGone(client.CDS, s.cluster("b"))
 			if p.Get(client.CDS, s.cluster("a")) == nil {
 				s.Error("its neighbour went along")
 			}
@@ -18,7 +18,7 @@ func removalRules() []rule {
 		{name: "listener", run: func(s *scene) {
 			p := s.all()
 			s.remove(fileTCP)
-			p.lacks(client.LDS, listenerT)
+			p.awaitGone(client.LDS, listenerT)
 		}},
 		{name: "subset", run: removalSubset},
 		{name: "port", run: removalPort},
@@ -54,7 +54,7 @@ func removalSubset(s *scene) {
 	p.has(client.CDS, s.subset("a", "v1"), s.subset("a", "v2"))
 	e := s.effects(p, func() {
 		s.put("policy.yaml", s.policy("a", 5, "v1"))
-		p.lacks(client.CDS, s.subset("a", "v2"))
+		p.awaitGone(client.CDS, s.subset("a", "v2"))
 	})
 	s.sameNames("clusters gone", e[client.CDS].Gone, []string{s.subset("a", "v2")})
 	s.sameNames("clusters changed", e[client.CDS].Put, nil)
@@ -67,7 +67,7 @@ func removalPort(s *scene) {
 	p.has(client.CDS, s.port("c", 80, ""), s.port("c", 81, ""))
 	e := s.effects(p, func() {
 		s.put("c.yaml", s.service(service{name: "c"}))
-		p.lacks(client.CDS, s.port("c", 81, ""))
+		p.awaitGone(client.CDS, s.port("c", 81, ""))
 	})
 	s.sameNames("clusters gone", e[client.CDS].Gone, []string{s.port("c", 81, "")})
 }
@@ -161,7 +161,7 @@ func removalBornAgain(s *scene) {
 	has := func() bool { return p.mentions(client.RDS, routeHTTP, s.host("b")) }
 	for _, address := range []string{"10.1.0.12", "10.1.0.2"} {
 		s.put(fileServices, s.a("10.1.0.1"))
-		p.lacks(client.CDS, s.cluster("b"))
+		p.awaitGone(client.CDS, s.cluster("b"))
 		p.await("the virtual host to go", func() bool { return !has() })
 		s.put(fileServices, s.a("10.1.0.1"), s.b(address))
 		p.has(client.CDS, s.cluster("b"))
@@ -170,7 +170,7 @@ func removalBornAgain(s *scene) {
 	}
 	follower := s.connect()
 	s.put(fileServices, s.a("10.1.0.1"))
-	follower.lacks(client.CDS, s.cluster("b"))
+	follower.awaitGone(client.CDS, s.cluster("b"))
 	s.put(fileServices, s.a("10.1.0.1"), s.b("10.1.0.2"))
 	follower.at("b", "10.1.0.2")
 	follower.await("all it refers to", func() bool { return len(follower.Loose()) == 0 })

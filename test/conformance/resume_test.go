@@ -71,7 +71,7 @@ func resumeGoesOn(s *scene) {
 	p.routed("tag")
 	p.has(client.LDS, "240.240.0.2_9000")
 	s.remove("new.yaml")
-	p.lacks(client.LDS, "240.240.0.2_9000")
+	p.awaitGone(client.LDS, "240.240.0.2_9000")
 	s.fence(p)
 	if !s.toT2(p) {
 		s.Error("the listener did not follow")
@@ -166,11 +166,11 @@ func resumeVanished(s *scene, t client.Type) {
 	p := s.resumed(old)
 	switch t {
 	case client.CDS:
-		p.lacks(client.CDS, s.port("c", 81, ""))
+		p.awaitGone(client.CDS, s.port("c", 81, ""))
 	case client.EDS:
 		p.await("the assignment to go", func() bool { return len(p.addresses(s.port("c", 81, ""))) == 0 })
 	case client.LDS:
-		p.lacks(client.LDS, listenerT)
+		p.awaitGone(client.LDS, listenerT)
 	case client.RDS:
 		p.await("the route to go", func() bool { return !p.mentions(client.RDS, "81", "/one/") })
 	}

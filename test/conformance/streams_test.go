@@ -71,7 +71,7 @@ func streamsOldAndNew(s *scene) {
 		old.limited("a", 3+i)
 	}
 	s.remove(fileWorkloads)
-	old.lacks(client.CDS, s.cluster("w"))
+	old.awaitGone(client.CDS, s.cluster("w"))
 	s.fence(old)
 	s.sameContent("an old stream and a new one", old, s.connect())
 }

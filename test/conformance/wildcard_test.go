@@ -159,8 +159,8 @@ func (s *scene) newcomerComes(p *peer) {
 		}
 	}
 	s.remove("new.yaml")
-	p.lacks(client.CDS, s.cluster("new"))
-	p.lacks(client.LDS, listenerNew)
+	p.awaitGone(client.CDS, s.cluster("new"))
+	p.awaitGone(client.LDS, listenerNew)
 }
 
 // newcomerStaysAway checks that a new service does not come.

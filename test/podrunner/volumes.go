@@ -41,7 +41,7 @@ func (w *worker) mountVolumes() {
 		}
 		if message := err.Error(); message != told {
 			told = message
-			w.tell(pod.Tell{Warning: true, Reason: "FailedMount", Message: message})
+			w.record(pod.Record{Warning: true, Reason: "FailedMount", Message: message})
 		}
 		timer := time.NewTimer(mountRetry)
 		select {
@@ -197,7 +197,7 @@ func (w *worker) refreshLater() {
 			}
 			if err := w.write(object, source, m.path); err != nil && w.ctx.Err() == nil && !errors.Is(err, os.ErrNotExist) {
 				// The volume keeps its content, as with the kubelet when an object is deleted that a pod uses.
-				w.tell(pod.Tell{Warning: true, Reason: "FailedMount", Message: fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", source.Name, err)})
+				w.record(pod.Record{Warning: true, Reason: "FailedMount", Message: fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", source.Name, err)})
 			}
 		}
 	})

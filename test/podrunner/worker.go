@@ -155,8 +155,8 @@ func (w *worker) do(action pod.Action) {
 		w.leave(asked{action.Container, action.Probe})
 	case pod.Wake:
 		w.timer.Reset(max(0, time.Until(action.At)))
-	case pod.Tell:
-		w.tell(action)
+	case pod.Record:
+		w.record(action)
 	}
 }
 
@@ -260,7 +260,7 @@ func (w *worker) stop(action pod.Stop) {
 	}
 }
 
-func (w *worker) tell(action pod.Tell) {
+func (w *worker) record(action pod.Record) {
 	kind := v1.EventTypeNormal
 	if action.Warning {
 		kind = v1.EventTypeWarning

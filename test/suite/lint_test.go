@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"github.com/pilotmesh/pilot/test/repo"
 )
 
@@ -26,26 +28,29 @@ func TestProse(t *testing.T) {
 	if plan, err := run("--dry-run"); err != nil || strings.Contains(plan, "go install") {
 		t.Skipf("Vale is not built, `make lint-prose` builds it: %v", err)
 	}
-	for _, c := range []struct{ name, file, text, want string }{
-		{"a page", "page.md", "# Title\n\nThe control plane tells the proxy.\n", ":3:19:Pilot.Tell:"},
-		{"a phrase over two lines", "page.md", "A request to the host, or to those\nof its namespace, fails.\n", "Pilot.Pronoun:"},
-		{"a comment", "code.go", "package p\n\n// f returns what was read.\nfunc f() {}\n", ":3:14:Pilot.What:"},
-		{"a comment behind code", "code.go", "package p\n\nvar f = 1 // read in vain\n", "Pilot.Phrase:"},
-		{"a comment of a test", "code_test.go", "package p\n\n// TestF checks the virtual service.\nfunc TestF() {}\n", ":3:21:Pilot.Term:"},
-		{"an error", "code.go", "package p\n\nvar errF = errors.New(\"the host lacks a port\")\n", "Pilot.Phrase:"},
-		{"a help text", "code.go", "package p\n\nconst help = `f prints the rules.\nIt prints those of the mesh.`\n", "Pilot.Pronoun:"},
-		{"plain words", "page.md", "The control plane sends the proxy its routes. `told`, `config map`.\n", ""},
-		{"code", "code.go", "package p\n\n// told is set if f was sent.\nvar told, lacks = Tell(\"k8s\", \"nobody\"), anew.F()\n", ""},
-		{"a text of a test", "code_test.go", "package p\n\nconst want = \"the host lacks a port of those that it needs\"\n", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), c.file)
-			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+	archive, err := txtar.ParseFile("testdata/prose.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(archive.Comment), "\n\n")
+	wants := map[string]string{}
+	for line := range strings.Lines(table) {
+		file, want, _ := strings.Cut(strings.TrimSpace(line), " ")
+		wants[file] = strings.TrimSpace(want)
+	}
+	for _, f := range archive.Files {
+		t.Run(f.Name, func(t *testing.T) {
+			want, listed := wants[f.Name]
+			if !listed {
+				t.Fatal("the table does not list it")
+			}
+			file := filepath.Join(t.TempDir(), f.Name)
+			if err := os.WriteFile(file, f.Data, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			out, err := run("PROSE=" + file)
-			if refused := err != nil; refused != (c.want != "") || !strings.Contains(out, c.want) {
-				t.Errorf("%v, want %q in:\n%s", err, c.want, out)
+			if refused := err != nil; refused != (want != "") || !strings.Contains(out, want) {
+				t.Errorf("%v, want %q in:\n%s", err, want, out)
 			}
 		})
 	}

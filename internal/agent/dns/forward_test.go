@@ -94,11 +94,13 @@ func upstreamServer(t testing.TB, h dns.HandlerFunc) netip.AddrPort {
 
 func send(w dns.ResponseWriter, a *dns.Msg) { _ = w.WriteMsg(a) }
 
-// nobody answers every question with NXDOMAIN.
-func nobody(w dns.ResponseWriter, q *dns.Msg) { send(w, new(dns.Msg).SetRcode(q, dns.RcodeNameError)) }
+// refusing answers every question with NXDOMAIN.
+func refusing(w dns.ResponseWriter, q *dns.Msg) {
+	send(w, new(dns.Msg).SetRcode(q, dns.RcodeNameError))
+}
 
-// somebody answers every question with an address.
-func somebody(address string) dns.HandlerFunc {
+// answering answers every question with an address.
+func answering(address string) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, q *dns.Msg) { send(w, with(q, address)) }
 }
 
@@ -131,7 +133,7 @@ func deadEnd(t testing.TB) netip.AddrPort {
 
 // TestForward: a query for a name outside the mesh is passed on, over UDP and TCP, and the answer is for the question.
 func TestForward(t *testing.T) {
-	p := newProxy(t, tableOf(t, names()...), upstreamServer(t, somebody("198.51.100.7")))
+	p := newProxy(t, tableOf(t, names()...), upstreamServer(t, answering("198.51.100.7")))
 	for _, network := range []string{"udp", "tcp"} {
 		if got := show(query(t, p, network, question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
 			t.Errorf("%s: %s", network, got)
@@ -149,10 +151,10 @@ func TestForward(t *testing.T) {
 func TestUnknownYet(t *testing.T) {
 	p := newProxy(t, nil, upstreamServer(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		if q.Question[0].Name == "known.example.org." {
-			somebody("198.51.100.7")(w, q)
+			answering("198.51.100.7")(w, q)
 			return
 		}
-		nobody(w, q)
+		refusing(w, q)
 	}))
 	if p.Ready() == nil {
 		t.Error("it is ready")
@@ -205,7 +207,7 @@ func TestCutOff(t *testing.T) {
 
 // TestDeadServer: another server is asked when one does not answer, and the one that answers is asked first from then on.
 func TestDeadServer(t *testing.T) {
-	p := newProxy(t, tableOf(t), deadEnd(t), upstreamServer(t, somebody("198.51.100.7")))
+	p := newProxy(t, tableOf(t), deadEnd(t), upstreamServer(t, answering("198.51.100.7")))
 	for i := range 3 {
 		begin := time.Now()
 		if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
@@ -223,7 +225,7 @@ func TestDeadServer(t *testing.T) {
 // TestFailingServer: the next one is queried at once, and if all fail the client gets SERVFAIL.
 func TestFailingServer(t *testing.T) {
 	failing := func(w dns.ResponseWriter, q *dns.Msg) { send(w, new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)) }
-	p := newProxy(t, tableOf(t), upstreamServer(t, failing), upstreamServer(t, somebody("198.51.100.7")))
+	p := newProxy(t, tableOf(t), upstreamServer(t, failing), upstreamServer(t, answering("198.51.100.7")))
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
 		t.Error(got)
 	}
@@ -259,7 +261,7 @@ func TestParallel(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.table.Store(tableOf(t))
-	p.resolver.Store(&resolver{servers: []netip.AddrPort{deadEnd(t), deadEnd(t), upstreamServer(t, somebody("198.51.100.7"))}})
+	p.resolver.Store(&resolver{servers: []netip.AddrPort{deadEnd(t), deadEnd(t), upstreamServer(t, answering("198.51.100.7"))}})
 	serve(t, p)
 	begin := time.Now()
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" || p.metrics.upstream.Load() != 3 {
@@ -327,7 +329,7 @@ func TestLoop(t *testing.T) {
 		t.Errorf("%d queries were passed on", n)
 	}
 	await(t, "all queries to end", func() bool { return len(p.forward.slots) == 0 })
-	p.resolver.Store(&resolver{servers: []netip.AddrPort{upstreamServer(t, somebody("198.51.100.7"))}})
+	p.resolver.Store(&resolver{servers: []netip.AddrPort{upstreamServer(t, answering("198.51.100.7"))}})
 	if got := show(query(t, p, "udp", question("example.org", dns.TypeA))); got != "NOERROR 198.51.100.7" {
 		t.Errorf("afterwards: %s", got)
 	}

@@ -36,16 +36,16 @@ const (
 // empty report is sent only after another one.
 type applied struct {
 	// ask asks Envoy about its listeners and, if clusters is true, its clusters; nil if there is no Envoy.
-	ask  func(ctx context.Context, clusters bool) (envoy.Warming, error)
-	tell func(names []string) error
+	ask    func(ctx context.Context, clusters bool) (envoy.Warming, error)
+	report func(names []string) error
 	// waits reports whether Envoy has not answered a response with clusters or listeners.
 	waits func() bool
 
 	// mu is held while Envoy is asked, so that reports have the order of Envoy's answers.
 	mu sync.Mutex
-	// told is the last report on this stream. silent is set if Envoy has not answered the last query.
-	told   []string
-	silent bool
+	// reported is the last report on this stream. silent is set if Envoy has not answered the last query.
+	reported []string
+	silent   bool
 	// starting is set if Envoy had no configuration when it was last asked.
 	starting bool
 	// drains asks Envoy for its draining connections; nil if there is no Envoy. draining is its last answer.
@@ -85,7 +85,7 @@ func (a *applied) answered(ctx context.Context, typeURL string) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if typeURL == clusterURL && len(a.told) == 0 && !a.silent {
+	if typeURL == clusterURL && len(a.reported) == 0 && !a.silent {
 		return nil // none is warming, or the answer would not be there
 	}
 	return a.check(ctx, false, typeURL == listenerURL)
@@ -136,7 +136,7 @@ func (a *applied) atMost(pause time.Duration) time.Duration {
 func (a *applied) again(ctx context.Context) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.waits() || len(a.told) > 0 || a.silent {
+	if a.waits() || len(a.reported) > 0 || a.silent {
 		more, err := a.once(ctx, true, false)
 		if err != nil {
 			return false // the stream ends
@@ -154,7 +154,7 @@ func (a *applied) again(ctx context.Context) bool {
 func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	clusters = clusters || len(a.told) > 0
+	clusters = clusters || len(a.reported) > 0
 	now, err := a.ask(limited, clusters)
 	if a.silent = err != nil; a.silent {
 		return true, nil
@@ -167,17 +167,17 @@ func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool
 	if d := a.draining; d.FilterChains > 0 {
 		names = append(names, fmt.Sprintf("%s/%d/%d", drainingURL, d.FilterChains, d.Connections))
 	}
-	if slices.Equal(names, a.told) {
+	if slices.Equal(names, a.reported) {
 		return len(names) > 0 || a.silent, nil
 	}
-	a.told = names
-	return len(names) > 0 || a.silent, a.tell(names)
+	a.reported = names
+	return len(names) > 0 || a.silent, a.report(names)
 }
 
 // look asks Envoy for draining connections, if there may be any: listeners have changed, or something was warming or draining. Envoy counts
 // all open connections; as long as nothing else begins to drain, connections that were opened since do not count.
 func (a *applied) look(ctx context.Context, changed bool) error {
-	if a.drains == nil || !changed && len(a.told) == 0 && !a.silent {
+	if a.drains == nil || !changed && len(a.reported) == 0 && !a.silent {
 		return nil
 	}
 	now, err := a.drains(ctx)

@@ -133,7 +133,7 @@ func TestAppliedOfEarlier(t *testing.T) {
 
 // TestAppliedStarting: an Envoy that starts is asked more often than one that warms resources, however long its start takes.
 func TestAppliedStarting(t *testing.T) {
-	a := &applied{ask: func(context.Context, bool) (envoy.Warming, error) { return envoy.Warming{Starting: true}, nil }, tell: func([]string) error { return nil }}
+	a := &applied{ask: func(context.Context, bool) (envoy.Warming, error) { return envoy.Warming{Starting: true}, nil }, report: func([]string) error { return nil }}
 	for _, starting := range []bool{true, false} {
 		if _, err := a.once(t.Context(), true, false); err != nil {
 			t.Fatal(err)

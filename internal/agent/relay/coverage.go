@@ -42,11 +42,11 @@ type coverage struct {
 	open map[string]map[string]bool
 	// hosts are the route configurations whose virtual hosts Envoy has received.
 	hosts map[string]bool
-	// lacks is set if Envoy has resources that the store does not have.
-	lacks bool
-	timer *time.Timer // nil if it does not run
-	due   time.Time   // when it ends
-	ended bool
+	// incomplete is set if Envoy has resources that the store does not have.
+	incomplete bool
+	timer      *time.Timer // nil if it does not run
+	due        time.Time   // when it ends
+	ended      bool
 }
 
 func newCoverage(store *lastgood.Store) *coverage {
@@ -68,7 +68,7 @@ func (c *coverage) begin(typeURL string, has map[string]string) {
 	other := slices.ContainsFunc(list, func(r *discoveryv3.Resource) bool { return has[r.GetName()] != r.GetVersion() })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lacks = c.lacks || other || len(missing) > 0; !c.lacks {
+	if c.incomplete = c.incomplete || other || len(missing) > 0; !c.incomplete {
 		c.said[typeURL] = time.Now()
 		c.await(settled)
 	}
@@ -136,7 +136,7 @@ func (c *coverage) acknowledged(typeURL string, more bool) {
 func (c *coverage) await(pause time.Duration) {
 	due := time.Now().Add(pause)
 	switch {
-	case c.ended || c.lacks || complete(c.store):
+	case c.ended || c.incomplete || complete(c.store):
 	case c.timer == nil:
 		c.timer, c.due = time.AfterFunc(pause, c.check), due
 	case due.Before(c.due) && c.timer.Stop():
@@ -150,7 +150,7 @@ func (c *coverage) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.timer = nil
-	if c.ended || c.lacks {
+	if c.ended || c.incomplete {
 		return
 	}
 	for _, typeURL := range []string{clusterURL, listenerURL} {

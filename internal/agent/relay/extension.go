@@ -52,8 +52,8 @@ type update struct {
 	whole bool
 }
 
-// lack is a filter whose module could not be fetched.
-type lack struct {
+// failedFilter is a filter whose module could not be fetched.
+type failedFilter struct {
 	filter *extension.Filter
 	// resource is the control plane's resource, from the response with the nonce.
 	resource *discoveryv3.Resource
@@ -80,8 +80,8 @@ type extensions struct {
 	// that reads from Envoy uses it.
 	accepted string
 
-	mu    sync.Mutex
-	lacks map[string]*lack // by names
+	mu     sync.Mutex
+	failed map[string]*failedFilter // by names
 	// late maps the nonces of the relay's later responses to the nonces of the control plane's responses that they complete.
 	late map[string]string
 }
@@ -93,7 +93,7 @@ type waitingFrame struct {
 }
 
 func newExtensions(s *session, r *Relay) *extensions {
-	e := &extensions{session: s, modules: r.modules, shortest: r.fetchPause, queue: make(chan waitingFrame, waiting), lacks: map[string]*lack{}, late: map[string]string{}}
+	e := &extensions{session: s, modules: r.modules, shortest: r.fetchPause, queue: make(chan waitingFrame, waiting), failed: map[string]*failedFilter{}, late: map[string]string{}}
 	e.ctx, e.cancel = context.WithCancel(s.down.Context())
 	return e
 }
@@ -143,7 +143,7 @@ func (e *extensions) run() {
 func (e *extensions) lacking() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.lacks) > 0
+	return len(e.failed) > 0
 }
 
 // handle sends a response to Envoy.
@@ -161,11 +161,11 @@ func (e *extensions) handle(w waitingFrame) error {
 		return e.session.pass(w.frame, w.data)
 	}
 	w.frame.data.Free()
-	lacks := e.fill(u, filters)
-	good := slices.DeleteFunc(slices.Clone(u.resources), func(r *discoveryv3.Resource) bool { return lacks[r.GetName()] != nil })
-	e.renew(u, lacks)
+	failed := e.fill(u, filters)
+	good := slices.DeleteFunc(slices.Clone(u.resources), func(r *discoveryv3.Resource) bool { return failed[r.GetName()] != nil })
+	e.renew(u, failed)
 	for i := range u.resources {
-		if l := lacks[u.resources[i].GetName()]; l != nil {
+		if l := failed[u.resources[i].GetName()]; l != nil {
 			u.resources[i] = e.instead(l, u.whole)
 		}
 	}
@@ -174,7 +174,7 @@ func (e *extensions) handle(w waitingFrame) error {
 }
 
 // fill rewrites the filters of a response. It returns the filters whose modules could not be fetched in time, by their names.
-func (e *extensions) fill(u *update, filters []*extension.Filter) map[string]*lack {
+func (e *extensions) fill(u *update, filters []*extension.Filter) map[string]*failedFilter {
 	errs := make([]error, len(filters))
 	var fetches sync.WaitGroup
 	for i, f := range filters {
@@ -187,15 +187,15 @@ func (e *extensions) fill(u *update, filters []*extension.Filter) map[string]*la
 		}
 	}
 	fetches.Wait()
-	lacks := map[string]*lack{}
+	failed := map[string]*failedFilter{}
 	for i, err := range errs {
 		if err != nil {
 			r := u.resources[i]
-			lacks[r.GetName()] = &lack{filter: filters[i], resource: r, nonce: u.nonce, why: err.Error()}
+			failed[r.GetName()] = &failedFilter{filter: filters[i], resource: r, nonce: u.nonce, why: err.Error()}
 			e.session.log.Warn("the module of a Wasm filter cannot be fetched; the agent tries again", "filter", r.GetName(), "fail_open", filters[i].Open, "error", err)
 		}
 	}
-	return lacks
+	return failed
 }
 
 // rewrite replaces a resource by one that Envoy can use.
@@ -224,7 +224,7 @@ func withBody(r *discoveryv3.Resource, body *anypb.Any, version string) *discove
 
 // instead returns the replacement for a filter whose module could not be fetched: the last good version of the filter, or the stand-in
 // filter; nil if Envoy has the last good version.
-func (e *extensions) instead(l *lack, whole bool) *discoveryv3.Resource {
+func (e *extensions) instead(l *failedFilter, whole bool) *discoveryv3.Resource {
 	name := l.resource.GetName()
 	earlier, _ := e.session.store.Named(extension.URL, []string{name})
 	if earlier = e.usable(extension.URL, earlier); len(earlier) > 0 {
@@ -242,7 +242,7 @@ func (e *extensions) instead(l *lack, whole bool) *discoveryv3.Resource {
 }
 
 // renew notes the content of a response of the control plane. It forgets the failures of earlier responses for the same filters.
-func (e *extensions) renew(u *update, lacks map[string]*lack) {
+func (e *extensions) renew(u *update, failed map[string]*failedFilter) {
 	if u == nil {
 		return
 	}
@@ -250,16 +250,16 @@ func (e *extensions) renew(u *update, lacks map[string]*lack) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if u.whole {
-		clear(e.lacks)
+		clear(e.failed)
 		clear(e.late)
 	}
 	for _, r := range u.resources {
-		delete(e.lacks, r.GetName())
+		delete(e.failed, r.GetName())
 	}
 	for _, name := range u.removed {
-		delete(e.lacks, name)
+		delete(e.failed, name)
 	}
-	maps.Copy(e.lacks, lacks)
+	maps.Copy(e.failed, failed)
 }
 
 // send sends a response to Envoy. When Envoy has acknowledged it, the good resources are stored.
@@ -285,7 +285,7 @@ func (e *extensions) send(u *update, good []*discoveryv3.Resource) error {
 // retry requests modules again that could not be fetched, and sends Envoy the filters whose modules are now available.
 func (e *extensions) retry() error {
 	e.mu.Lock()
-	list := slices.SortedFunc(maps.Values(e.lacks), func(a, b *lack) int { return strings.Compare(a.resource.GetName(), b.resource.GetName()) })
+	list := slices.SortedFunc(maps.Values(e.failed), func(a, b *failedFilter) int { return strings.Compare(a.resource.GetName(), b.resource.GetName()) })
 	e.mu.Unlock()
 	for _, l := range list {
 		r := l.resource
@@ -304,19 +304,19 @@ func (e *extensions) retry() error {
 }
 
 // had notes that a filter has its module, and reports whether the filter is still wanted.
-func (e *extensions) had(l *lack) bool {
+func (e *extensions) had(l *failedFilter) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	name := l.resource.GetName()
-	if e.lacks[name] != l {
+	if e.failed[name] != l {
 		return false
 	}
-	delete(e.lacks, name)
+	delete(e.failed, name)
 	return true
 }
 
 // sendLate sends Envoy a filter whose module arrived after the response of the control plane.
-func (e *extensions) sendLate(l *lack, r *discoveryv3.Resource) error {
+func (e *extensions) sendLate(l *failedFilter, r *discoveryv3.Resource) error {
 	e.answers++
 	u := &update{nonce: fmt.Sprint(moduleNonce, e.answers), version: e.last.version, whole: e.last.whole, resources: []*discoveryv3.Resource{r}}
 	if u.whole {
@@ -343,8 +343,8 @@ func (e *extensions) answer(nonce string, detail *rpcstatus.Status) (string, *rp
 		nonce = e.late[nonce]
 	}
 	var why []string
-	for _, name := range slices.Sorted(maps.Keys(e.lacks)) {
-		if l := e.lacks[name]; l.nonce == nonce {
+	for _, name := range slices.Sorted(maps.Keys(e.failed)) {
+		if l := e.failed[name]; l.nonce == nonce {
 			why = append(why, name+": "+l.why)
 		}
 	}
@@ -388,7 +388,7 @@ func (e *extensions) forget(names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, name := range names {
-		delete(e.lacks, name)
+		delete(e.failed, name)
 	}
 }
 
@@ -396,7 +396,7 @@ func (e *extensions) forget(names []string) {
 func (e *extensions) want(names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	maps.DeleteFunc(e.lacks, func(name string, _ *lack) bool { return !slices.Contains(names, name) })
+	maps.DeleteFunc(e.failed, func(name string, _ *failedFilter) bool { return !slices.Contains(names, name) })
 }
 
 // whole returns the request of State-of-the-World xDS to pass on, so that the control plane learns the version in force; nil for none.

@@ -67,7 +67,7 @@ func (s *session) tellHealth(ctx context.Context, a *announcement) {
 	for {
 		h, known, changed := a.get()
 		if known {
-			if err := s.tell(question{typeURL: healthURL, failure: h.failure()}); err != nil {
+			if err := s.sendOwn(question{typeURL: healthURL, failure: h.failure()}); err != nil {
 				return // receiving from the control plane says why
 			}
 		}

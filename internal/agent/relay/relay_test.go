@@ -347,7 +347,7 @@ func TestAlone(t *testing.T) {
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL, InitialResourceVersions: map[string]string{"b": "1"}}))
 	take(p, p.deltas)
 	if d, err := time.ParseDuration(p.alone.Load().(string)); err != nil || d <= 0 {
-		t.Errorf("the control plane is told that the agent was alone for %v", p.alone.Load())
+		t.Errorf("the control plane hears that the agent was alone for %v", p.alone.Load())
 	}
 	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: clusterURL, Nonce: "1"}
 	if _, err := s.Recv(); err != nil {
@@ -360,7 +360,7 @@ func TestAlone(t *testing.T) {
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
 	take(p, p.deltas)
 	if got := p.alone.Load(); got != "" {
-		t.Errorf("with a control plane it is told that the agent was alone for %v", got)
+		t.Errorf("with a control plane it hears that the agent was alone for %v", got)
 	}
 }
 
@@ -455,8 +455,8 @@ func TestNameOf(t *testing.T) {
 	}
 }
 
-// told waits until the control plane receives the health of the workload, among other requests.
-func told[Q interface {
+// awaitHealth waits until the control plane receives the health of the workload, among other requests.
+func awaitHealth[Q interface {
 	GetTypeUrl() string
 	GetErrorDetail() *rpcstatus.Status
 }](p *place, from <-chan Q) string {
@@ -477,21 +477,21 @@ func TestHealth(t *testing.T) {
 	if q := take(p, p.deltas); q.GetTypeUrl() != clusterURL {
 		t.Errorf("the first request is %v", q)
 	}
-	if got := told(p, p.deltas); got != "not yet" {
+	if got := awaitHealth(p, p.deltas); got != "not yet" {
 		t.Error(got)
 	}
 	p.relay.Report(Health{Healthy: true})
 	p.relay.Report(Health{Healthy: true})
-	if got := told(p, p.deltas); got != "" {
+	if got := awaitHealth(p, p.deltas); got != "" {
 		t.Error(got)
 	}
 	p.relay.Report(Health{Reason: "gone"})
-	if got := told(p, p.deltas); got != "gone" {
+	if got := awaitHealth(p, p.deltas); got != "gone" {
 		t.Error(got)
 	}
 	w := p.connectWhole()
 	p.must(w.Send(&discoveryv3.DiscoveryRequest{TypeUrl: clusterURL}))
-	if got := told(p, p.wholes); got != "gone" {
+	if got := awaitHealth(p, p.wholes); got != "gone" {
 		t.Error(got)
 	}
 	p.control.Stop()
@@ -502,7 +502,7 @@ func TestHealth(t *testing.T) {
 	p.serve(p.address)
 	s = p.connect()
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
-	if got := told(p, p.deltas); got != "" {
+	if got := awaitHealth(p, p.deltas); got != "" {
 		t.Errorf("after the control plane has come back: %s", got)
 	}
 }

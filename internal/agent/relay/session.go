@@ -112,7 +112,7 @@ type question struct {
 
 func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
 	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string][]response{}}
-	s.applied.ask, s.applied.tell = r.warming, func(names []string) error { return s.tell(question{typeURL: appliedURL, names: names}) }
+	s.applied.ask, s.applied.report = r.warming, func(names []string) error { return s.sendOwn(question{typeURL: appliedURL, names: names}) }
 	s.applied.waits, s.applied.drains = s.waits, r.drains
 	s.covered, s.retries = newCoverage(r.store), &r.retries
 	s.extensions = newExtensions(s, r)
@@ -180,8 +180,8 @@ func (s *session) toControlPlane(f *frame) error {
 	return s.up.SendMsg(f)
 }
 
-// tell sends a request of the relay itself to the control plane.
-func (s *session) tell(q question) error {
+// sendOwn sends a request of the relay itself to the control plane.
+func (s *session) sendOwn(q question) error {
 	b, err := proto.Marshal(s.dialect.own(q))
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ func (s *session) askForTrust() error {
 	if s.trust == nil {
 		return nil
 	}
-	return s.tell(question{typeURL: trustURL})
+	return s.sendOwn(question{typeURL: trustURL})
 }
 
 // takeTrust applies a trust bundle, or rejects it. The last good one stays in force then.
@@ -46,7 +46,7 @@ func (s *session) takeTrust(data []byte) error {
 	} else {
 		s.log.Warn("a trust bundle of the control plane cannot be used; the last good one stays in force", "error", why)
 	}
-	return s.tell(question{typeURL: trustURL, nonce: u.nonce, version: s.trusted, failure: reject(why)})
+	return s.sendOwn(question{typeURL: trustURL, nonce: u.nonce, version: s.trusted, failure: reject(why)})
 }
 
 // reject is the error with which a response is rejected; nil if it is accepted.

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 // lines, and under each, indented, the reaction of the core: its calls of the board, and its responses.
 //
 //	has a 1           the board has version 1 of a
-//	lacks a           a does not exist
+//	without a         a does not exist
 //	waits a           a has no answer yet
 //	asks a b          State-of-the-World: a request that names these; "nonce=1" and "nack" answer a response
 //	asks +a -b        delta: the same; "has=a:1" says what the client has
@@ -93,7 +93,7 @@ func (c *conversation) line(words []string) (did []string, err error) {
 	case "has":
 		version := words[2]
 		c.entries[name] = Entry{Name: name, State: StateServed, Answer: Answer{version: version, resource: &anypb.Any{TypeUrl: typeURL, Value: []byte(version)}}}
-	case "lacks":
+	case "without":
 		c.entries[name] = Entry{Name: name, State: StateMissing, Answer: Answer{Problem: "it is not there"}}
 	case "waits":
 		c.entries[name] = Entry{Name: name, State: StateWaiting}

@@ -165,15 +165,15 @@ func TestManyNames(t *testing.T) {
 	if err := st.Send(r); err != nil {
 		t.Fatal(err)
 	}
-	have, lack := 0, 0
-	for have+lack < 201 {
+	have, removed := 0, 0
+	for have+removed < 201 {
 		r, err := st.Recv()
 		if err != nil {
 			t.Fatal(err)
 		}
-		have, lack = have+len(r.GetResources()), lack+len(r.GetRemovedResources())
+		have, removed = have+len(r.GetResources()), removed+len(r.GetRemovedResources())
 	}
 	if have != 1 {
-		t.Errorf("%d secrets, %d missing", have, lack)
+		t.Errorf("%d secrets, %d missing", have, removed)
 	}
 }

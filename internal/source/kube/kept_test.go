@@ -189,7 +189,7 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		leader.write(server)
 		if again.denies() != "/c" {
-			t.Error("the leader forgets a version that it was told")
+			t.Error("the leader forgets a version that it received")
 		}
 		server.put(policy(t, 1, 5, "/d"))
 		synctest.Wait()
@@ -239,9 +239,9 @@ func TestKeptVersionIsNotForAnother(t *testing.T) {
 // it ignored instead.
 func TestUnreadableMemory(t *testing.T) {
 	for _, c := range []struct {
-		name, want, told string
-		spoil            func(t *testing.T, s *apiServer)
-		change           func(*kube.Options)
+		name, want, remark string
+		spoil              func(t *testing.T, s *apiServer)
+		change             func(*kube.Options)
 	}{
 		{"damaged", "everything", "it is damaged", func(t *testing.T, s *apiServer) {
 			for i := range kept.Parts {
@@ -272,7 +272,7 @@ func TestUnreadableMemory(t *testing.T) {
 				})
 				defer r.stop()
 				after(time.Minute)
-				if r.denies() != c.want || !r.says(c.told) || !r.synced {
+				if r.denies() != c.want || !r.says(c.remark) || !r.synced {
 					t.Errorf("it denies %s, synced %v: %v", r.denies(), r.synced, r.problems)
 				}
 				if c.name == "forbidden" && r.book.IsComplete() {

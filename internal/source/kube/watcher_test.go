@@ -80,8 +80,8 @@ type watched struct {
 	synced  bool
 }
 
-// told returns the objects that the batches removed, and whether the last batch was Synced.
-func (w *watched) told() (removed []string, synced bool) {
+// removals returns the objects that the batches removed, and whether the last batch was Synced.
+func (w *watched) removals() (removed []string, synced bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.removed), w.synced
@@ -145,7 +145,7 @@ func TestDoubtfulListIsAskedForAgain(t *testing.T) {
 				v := &served{}
 				w := watchPods(t, known, v)
 				after(w.timing.doubt - 1)
-				if removed, _ := w.told(); len(removed) > 0 || len(v.lists()) != 1 {
+				if removed, _ := w.removals(); len(removed) > 0 || len(v.lists()) != 1 {
 					t.Errorf("before the time of doubt has passed, %q are removed, lists %q", removed, v.lists())
 				}
 				v.serve(c.then)
@@ -153,7 +153,7 @@ func TestDoubtfulListIsAskedForAgain(t *testing.T) {
 				if want := []string{`0s "0"`, fmt.Sprintf(`%v ""`, w.timing.doubt)}; !slices.Equal(v.lists(), want) {
 					t.Errorf("lists %q, want %q", v.lists(), want)
 				}
-				if removed, _ := w.told(); !slices.Equal(removed, c.removed) {
+				if removed, _ := w.removals(); !slices.Equal(removed, c.removed) {
 					t.Errorf("removed %q, want %q", removed, c.removed)
 				}
 			})
@@ -168,7 +168,7 @@ func TestOlderVersion(t *testing.T) {
 		older := &served{pods: []string{"a"}}
 		w := watchPods(t, nil, unknown, older)
 		after(0)
-		_, synced := w.told()
+		_, synced := w.removals()
 		if want := []string{`0s "0"`}; !slices.Equal(unknown.lists(), want) || !slices.Equal(older.lists(), want) || !synced {
 			t.Errorf("lists %q of the preferred version, %q of the other one, synced %v", unknown.lists(), older.lists(), synced)
 		}
@@ -180,7 +180,7 @@ func TestForbiddenKindIsExcused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watchPods(t, nil, &served{refusal: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", nil)})
 		after(w.timing.excuse - 1)
-		if _, synced := w.told(); synced {
+		if _, synced := w.removals(); synced {
 			t.Error("synced before the time has passed")
 		}
 		after(2 * w.timing.longestPause)

@@ -50,7 +50,7 @@ type Options struct {
 type Source struct {
 	o Options
 
-	// mu guards the rest. It is held while a batch is passed on, so that batches leave in the order of what they say.
+	// mu guards the rest. It is held while a batch is passed on, so that batches leave in the order of their changes.
 	mu         sync.Mutex
 	sink       source.Sink
 	rooms      []*room

@@ -47,7 +47,7 @@ type contribution struct {
 	instances []registries.Instance
 }
 
-// mirror is all that was read: the nodes, and what they add to services.
+// mirror is all that was read: the nodes, and their parts of services.
 type mirror struct {
 	entry    registries.Entry
 	nodes    map[string]node

@@ -71,8 +71,8 @@ type quiet struct{}
 // Printf implements zk.Logger.
 func (quiet) Printf(string, ...any) {}
 
-// session connects, lists all and follows the changes until the connection is lost. was is what the session before has read. It returns what it
-// has read itself.
+// session connects, lists all and follows the changes until the connection is lost. was is the mirror of the session before. It returns the
+// mirror that it has read itself.
 func (r *reader) session(ctx context.Context, to registries.Listener, was *mirror, pause *registries.Backoff) (*mirror, error) {
 	s := &session{changed: map[string]bool{}, wake: make(chan struct{}, 1), lost: make(chan error, 1), up: make(chan struct{}, 1)}
 	conn, events, err := zk.Connect(r.entry.Addresses, r.entry.ZKSessionTimeout,

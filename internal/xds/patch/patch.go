@@ -82,7 +82,7 @@ func New(ref Ref, spec *networking.EnvoyFilter_EnvoyConfigObjectPatch) *Patch {
 	return p
 }
 
-// Undecoded returns a patch without its value, which is enough to know what it is about.
+// Undecoded returns a patch without its value, which is enough to know its subject.
 func Undecoded(ref Ref, spec *networking.EnvoyFilter_EnvoyConfigObjectPatch) *Patch {
 	p := &Patch{
 		Ref: ref, ApplyTo: spec.GetApplyTo(), Context: spec.GetMatch().GetContext(), match: spec.GetMatch(),

@@ -26,7 +26,7 @@ func TestAccountSuffices(t *testing.T) {
 		Configuration: true, MeshConfigMap: true, NetworksConfigMap: true, Remote: func(r kubesource.Remote) { remote <- r },
 	})
 	if r := <-remote; r.Mesh.GetTrustDomain() != "td1" {
-		t.Errorf("remote clusters are told before the mesh configuration is known: %v", r)
+		t.Errorf("remote clusters get their settings before the mesh configuration is known: %v", r)
 	}
 	if s.trust() != "td1" {
 		t.Errorf("the mesh configuration is not read: %q", s.trust())

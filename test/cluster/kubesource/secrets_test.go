@@ -270,8 +270,8 @@ func (c *controlPlane) connect(name, account, secret string) *client {
 	return out
 }
 
-// told waits until the text of a problem contains the given text.
-func (c *controlPlane) told(text string) {
+// awaitProblem waits until the text of a problem contains the given text.
+func (c *controlPlane) awaitProblem(text string) {
 	c.Helper()
 	c.until("a problem: "+text, func() bool {
 		found := false
@@ -294,12 +294,12 @@ func TestSecretsAreServed(t *testing.T) {
 	const name = "kubernetes://client"
 	reader, other, nobody := c.connect("reader", "default", name), c.connect("other", "stranger", name), c.connect("nobody", "", name)
 	reader.has(name, "")
-	c.told("the service account " + p.namespace + "/default may not list Secrets there; bind it to a Role")
+	c.awaitProblem("the service account " + p.namespace + "/default may not list Secrets there; bind it to a Role")
 	p.kubectl("", "create", "role", "reader", "--resource=secrets", "--verb=list")
 	p.kubectl("", "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+p.namespace+":default")
-	c.told("bind its account to the ClusterRole pilot-discovery-secrets of manifests/secrets.yaml there")
+	c.awaitProblem("bind its account to the ClusterRole pilot-discovery-secrets of manifests/secrets.yaml there")
 	p.mayRead(control.namespace)
-	c.told("there is no Secret " + p.namespace + "/client")
+	c.awaitProblem("there is no Secret " + p.namespace + "/client")
 	a, b := p.pair(), p.pair()
 	p.put("client", map[string]string{"tls.crt": a.Cert, "tls.key": a.Key})
 	reader.has(name, a.Cert)
@@ -307,8 +307,8 @@ func TestSecretsAreServed(t *testing.T) {
 	reader.has(name, b.Cert)
 	other.has(name, "")
 	nobody.has(name, "")
-	c.told("the service account " + p.namespace + "/stranger may not list Secrets there")
-	c.told("the proxy has not shown who it is")
+	c.awaitProblem("the service account " + p.namespace + "/stranger may not list Secrets there")
+	c.awaitProblem("the proxy has not shown who it is")
 	p.kubectl("", "delete", "rolebinding", "reader")
 	reader.has(name, "") // when the permission is looked for again
 	p.kubectl("", "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+p.namespace+":default")
@@ -333,12 +333,12 @@ func TestConfigMapsAreServed(t *testing.T) {
 	name := "configmap://" + p.namespace + "/clients-cacert"
 	reader, nobody := c.connect("reader", "default", name), c.connect("nobody", "", name)
 	reader.has(name, "")
-	c.told("bind its account to the ClusterRole pilot-discovery-configmaps of manifests/secrets.yaml there")
+	c.awaitProblem("bind its account to the ClusterRole pilot-discovery-configmaps of manifests/secrets.yaml there")
 	root, err := binaries.Root()
 	p.must(err)
 	p.kubectl("", "apply", "-f", filepath.Join(root, "manifests", "secrets.yaml"))
 	p.kubectl("", "create", "rolebinding", "pilot-discovery-configmaps", "--clusterrole=pilot-discovery-configmaps", "--serviceaccount="+control.namespace+":pilot-discovery")
-	c.told("there is no ConfigMap " + p.namespace + "/clients")
+	c.awaitProblem("there is no ConfigMap " + p.namespace + "/clients")
 	authority := func() string {
 		a, err := certs.NewAuthority("clients")
 		p.must(err)
@@ -356,7 +356,7 @@ func TestConfigMapsAreServed(t *testing.T) {
 	write(map[string]string{"ca.crt": second})
 	reader.has(name, second)
 	write(map[string]string{"ca.crt": "nonsense"})
-	c.told("data.ca.crt: it has no PEM block; write PEM certificates into it; the last good version stays in force")
+	c.awaitProblem("data.ca.crt: it has no PEM block; write PEM certificates into it; the last good version stays in force")
 	reader.has(name, second)
 	nobody.has(name, "")
 	p.must(maps.Delete(t.Context(), "clients", meta.DeleteOptions{}))

@@ -84,7 +84,7 @@ func (s *stage) leads(pods int) (url string) {
 	s.until(fmt.Sprintf("the service web to lead to %d pods", pods), func(context.Context) error {
 		out, err := s.call("--count=40", "--fresh", "--timeout=2s", url)
 		if err != nil || strings.Count(out, "answered") != pods {
-			return lacks(err, "want answers of %d pods:\n%s", pods, out)
+			return unmet(err, "want answers of %d pods:\n%s", pods, out)
 		}
 		return nil
 	})

@@ -92,7 +92,7 @@ func (s *stage) remove() {
 	err = poll(ctx, func() error {
 		left, err := pods.List(ctx, meta.ListOptions{})
 		if err != nil || len(left.Items) > 0 {
-			return lacks(err, "%d pods are there", len(left.Items))
+			return unmet(err, "%d pods are there", len(left.Items))
 		}
 		for _, p := range before.Items {
 			if folders, _ := filepath.Glob(filepath.Join(s.c.Dir(), "*", "pods", string(p.UID))); len(folders) > 0 {
@@ -123,8 +123,8 @@ func poll(ctx context.Context, f func() error) error {
 	}
 }
 
-// lacks returns the error of an unmet expectation, joined with err, which says why it could not be observed.
-func lacks(err error, format string, args ...any) error {
+// unmet returns the error of an unmet expectation, joined with err, which says why it could not be observed.
+func unmet(err error, format string, args ...any) error {
 	return errors.Join(err, fmt.Errorf(format, args...))
 }
 

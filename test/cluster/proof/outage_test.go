@@ -45,7 +45,7 @@ func (s *stage) answers(what string, want bool, ask func() (string, error)) {
 	s.Helper()
 	s.until(fmt.Sprintf("%s (answers: %v)", what, want), func(context.Context) error {
 		if out, err := ask(); (err == nil) != want {
-			return lacks(err, "%s", out)
+			return unmet(err, "%s", out)
 		}
 		return nil
 	})
@@ -116,7 +116,7 @@ func TestCutNetwork(t *testing.T) {
 	// Refused, because no pod is left, rather than silence.
 	s.until("the service to know", func(context.Context) error {
 		if out, err := ask(); err == nil || !strings.Contains(out, "refused") {
-			return lacks(err, "%s", out)
+			return unmet(err, "%s", out)
 		}
 		return nil
 	})

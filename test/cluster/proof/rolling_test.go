@@ -32,7 +32,7 @@ func TestRollingUpdate(t *testing.T) {
 	s.until("the service to lead to both pods", func(context.Context) error {
 		out, err := ask("--count=20", "--fresh", "http://echo")
 		if err != nil || strings.Count(out, "answered") != 2 {
-			return lacks(err, "want answers of both pods:\n%s", out)
+			return unmet(err, "want answers of both pods:\n%s", out)
 		}
 		return nil
 	})

@@ -47,7 +47,7 @@ func TestTwoHundredPods(t *testing.T) {
 	s.within(5*time.Minute, "200 ready pods", func(ctx context.Context) error {
 		d, err := s.api.AppsV1().Deployments(s.namespace).Get(ctx, "crowd", meta.GetOptions{})
 		if err != nil || d.Status.ReadyReplicas < pods {
-			return lacks(err, "%d are ready", d.Status.ReadyReplicas)
+			return unmet(err, "%d are ready", d.Status.ReadyReplicas)
 		}
 		return nil
 	})

@@ -21,7 +21,7 @@ func TestEchoSample(t *testing.T) {
 	s.until("LoadBalancer addresses", func(ctx context.Context) error {
 		service, err := s.api.CoreV1().Services(s.namespace).Get(ctx, "echo", meta.GetOptions{})
 		if err != nil || len(service.Status.LoadBalancer.Ingress) == 0 {
-			return lacks(err, "none yet")
+			return unmet(err, "none yet")
 		}
 		hosts, balancer = hosts[:2], service.Status.LoadBalancer.Ingress[0].IP
 		for _, i := range service.Status.LoadBalancer.Ingress {
@@ -40,7 +40,7 @@ func TestEchoSample(t *testing.T) {
 			s.until(at+" from a pod", func(context.Context) error {
 				out, err := ask("--count=20", "--fresh", "--timeout=2s", at)
 				if err != nil || strings.Count(out, "answered") != 2 {
-					return lacks(err, "want answers of both pods:\n%s", out)
+					return unmet(err, "want answers of both pods:\n%s", out)
 				}
 				return nil
 			})
@@ -63,7 +63,7 @@ func TestBookstoreSample(t *testing.T) {
 		// Version 1 has no names, version 2 no stars.
 		for _, review := range []string{"put it down.\"\n", "  Alma, Bergen\n", "  Alma, Bergen  ★★★★☆\n"} {
 			if err != nil || !strings.Contains(out, review) {
-				return lacks(err, "want %q:\n%s", review, out)
+				return unmet(err, "want %q:\n%s", review, out)
 			}
 		}
 		return nil
@@ -82,7 +82,7 @@ func TestStatefulSet(t *testing.T) {
 		s.until(name+" by name", func(context.Context) error {
 			out, err := ask(fmt.Sprintf("http://%s.members:8080", name))
 			if err != nil || !strings.Contains(out, name) {
-				return lacks(err, "want an answer of %s:\n%s", name, out)
+				return unmet(err, "want an answer of %s:\n%s", name, out)
 			}
 			return nil
 		})
@@ -92,7 +92,7 @@ func TestStatefulSet(t *testing.T) {
 	s.until("members-1 to come back", func(ctx context.Context) error {
 		p, err := s.pod(ctx, "members-1")
 		if err != nil || p.UID == before.UID {
-			return lacks(err, "not yet")
+			return unmet(err, "not yet")
 		}
 		return nil
 	})
@@ -100,7 +100,7 @@ func TestStatefulSet(t *testing.T) {
 	s.until("its name to follow", func(context.Context) error {
 		out, err := ask("-o=answers", "http://members-1.members:8080")
 		if err != nil || !strings.Contains(out, after.Status.PodIP) {
-			return lacks(err, "want an answer of %s (before %s):\n%s", after.Status.PodIP, before.Status.PodIP, out)
+			return unmet(err, "want an answer of %s (before %s):\n%s", after.Status.PodIP, before.Status.PodIP, out)
 		}
 		return nil
 	})

@@ -131,8 +131,8 @@ func (v *secretBed) calls(name string) {
 	})
 }
 
-// told waits until a problem of the control plane has a text.
-func (v *secretBed) told(text string) {
+// awaitProblem waits until a problem of the control plane has a text.
+func (v *secretBed) awaitProblem(text string) {
 	v.Helper()
 	v.await("a problem: "+text, func(ctx context.Context) error {
 		problems, err := v.Problems(ctx)
@@ -224,7 +224,7 @@ func TestCredential(t *testing.T) {
 			v.TLSOnly()
 			v.serve()
 			a := v.ready(v.certified("app"), node)
-			v.told(`SDS "kubernetes://client": proxy`)
+			v.awaitProblem(`SDS "kubernetes://client": proxy`)
 			v.shut()
 			v.put("shop/client", "first")
 			v.calls("first")
@@ -242,7 +242,7 @@ func TestCredential(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(v.dir, "shop/client/tls.key"), []byte("-----BEGIN PRIVATE KEY-----\nx"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			v.told("the last good version stays in force")
+			v.awaitProblem("the last good version stays in force")
 			v.calls("third")
 			if tally := load.Stop(); tally.Total() == 0 || tally.Failures > 0 {
 				t.Errorf("%d of %d requests failed, the first one because: %v", tally.Failures, tally.Total(), tally.First)
@@ -263,7 +263,7 @@ func TestCredentialRefused(t *testing.T) {
 		v.TLSOnly()
 		v.serve()
 		a := v.ready(v.certified("app"), testbed.Node{})
-		v.told("may not have it: the Secret is of namespace depot, and the proxy of shop")
+		v.awaitProblem("may not have it: the Secret is of namespace depot, and the proxy of shop")
 		v.shut()
 		v.hidesKeys(a)
 	})
@@ -272,7 +272,7 @@ func TestCredentialRefused(t *testing.T) {
 		v.put("shop/client", "first")
 		v.serve()
 		a := v.ready(options(), testbed.Node{})
-		v.told("may not have it: the proxy has not shown who it is")
+		v.awaitProblem("may not have it: the proxy has not shown who it is")
 		v.shut()
 		v.hidesKeys(a)
 	})

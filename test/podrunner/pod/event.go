@@ -151,8 +151,8 @@ type (
 	}
 	// Wake asks for a Due at that time, instead of any asked for before.
 	Wake struct{ At time.Time }
-	// Tell makes an Event object.
-	Tell struct {
+	// Record makes an Event object.
+	Record struct {
 		Container string // whose it is; empty for the pod's
 		Warning   bool
 		Reason    string
@@ -171,5 +171,5 @@ func (Run) action()          {}
 func (Ask) action()          {}
 func (Leave) action()        {}
 func (Wake) action()         {}
-func (Tell) action()         {}
+func (Record) action()       {}
 func (Finish) action()       {}

@@ -109,7 +109,7 @@ func (m *Machine) tell(c *container, warning bool, reason, message string) {
 	if c != nil {
 		name = c.spec.Name
 	}
-	m.do(Tell{name, warning, reason, message})
+	m.do(Record{name, warning, reason, message})
 }
 
 // wakeAt asks for a Due no later than at.

@@ -183,7 +183,7 @@ func (p *player) show(action pod.Action) string {
 		return fmt.Sprintf("%s %s %s", name, action.Name, action.Probe)
 	case pod.Leave:
 		return fmt.Sprintf("%s %s %s", name, action.Name, action.Probe)
-	case pod.Tell:
+	case pod.Record:
 		return fmt.Sprintf("%s %s: %s", name, action.Reason, action.Message)
 	case pod.Finish:
 		if action.Forget {

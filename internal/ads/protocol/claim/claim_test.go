@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestHad: a client that claims everything in the present version has the target itself. What it claims in another version, or under a name that
+// TestHad: a client that claims everything in the present version has the target itself. A claim in another version, or under a name that
 // the target does not have, is unknown.
 func TestHad(t *testing.T) {
 	piece := resource.PieceOf("a:80", &routev3.VirtualHost{Name: "a:80", Domains: []string{"a"}})

@@ -60,7 +60,7 @@ func run(ctx context.Context, stop func(), args []string, w io.Writer) error {
 	case err != nil:
 		return err
 	}
-	tell(w, c, s.nodes, time.Since(begin))
+	printAccess(w, c, s.nodes, time.Since(begin))
 	<-ctx.Done()
 	stop() // a second interrupt ends this process at once, and the reaper cleans up
 	fmt.Fprintln(w, "\ncluster: removing everything it made")
@@ -97,8 +97,8 @@ func (s settings) options(ctx context.Context) (cluster.Options, error) {
 	return o, err
 }
 
-// tell prints how to reach the cluster.
-func tell(w io.Writer, c *cluster.Cluster, nodes int, took time.Duration) {
+// printAccess prints how to reach the cluster.
+func printAccess(w io.Writer, c *cluster.Cluster, nodes int, took time.Duration) {
 	fmt.Fprintf(w, "cluster: ready after %s; logs are in %s\n\n", took.Round(time.Second/10), c.Dir())
 	fmt.Fprintf(w, "  export KUBECONFIG=%s\n", c.Kubeconfig())
 	if os.Getenv("HTTPS_PROXY") != "" || os.Getenv("https_proxy") != "" {
