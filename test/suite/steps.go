@@ -34,17 +34,17 @@ type step struct {
 // suites are the steps in the order they run: what fails fast comes first.
 var suites = map[string][]step{
 	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", all, "-short"),
-		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
+		tests("tools", "tests of the test tools", "test", tools, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
 		commands},
 	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, vetDubbo, vetQueries, arch,
 		tests("unit", "unit tests with the race detector, with fewer random histories", "", all, "-race", "-short", "-timeout=20m"),
 		tests("full", "unit tests of random histories and large meshes, in full", "", longer, "-timeout=20m"),
-		tests("tools", "tests of the test tools", "test", withoutSlow),
+		tests("tools", "tests of the test tools", "test", tools),
 		tests("kit", "tests of the test kit", "test/kit", packages("./..."), "-race"),
 		commands,
 		step{"lint", "golangci-lint over every module, and Vale over the prose", "", lint},
 		tests("schema", "verdicts of API servers", "test", packages("./schema")),
-		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
+		tests("protocol", "conversations with a running control plane, and all benchmarks in small", "test", packages("./bench", "./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", endToEnd, "-race", "-timeout=20m"),
 		tests("attack", "attacks on a captured workload and its policies, as root", "test", packages("./e2e/attack"), "-timeout=10m"),
 		tests("package", "the Debian package on a machine with systemd", "packaging", packages("./..."), "-timeout=10m"),
@@ -120,12 +120,11 @@ func packages(patterns ...string) func(context.Context, string) ([]string, error
 	return func(context.Context, string) ([]string, error) { return patterns, nil }
 }
 
-// running matches the packages of the test module that take their time, most because they run the product, and the architecture's, which has a step of its
-// own; all others are quick.
-var running = regexp.MustCompile(`/pilot/test/(arch|e2e|conformance|chaos|schema|capture|docs)(/|$)`)
+// separate matches the packages of the test module that have steps of their own, most because they run the product; all others are quick.
+var separate = regexp.MustCompile(`/pilot/test/(arch|bench|e2e|conformance|chaos|schema|capture|docs)(/|$)`)
 
-func withoutSlow(ctx context.Context, dir string) ([]string, error) {
-	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
+func tools(ctx context.Context, dir string) ([]string, error) {
+	return list(ctx, dir, func(p string) bool { return !separate.MatchString(p) })
 }
 
 // endToEnd are the packages with real Envoys, except the attacks, which have a step of their own.
@@ -155,7 +154,7 @@ func all(ctx context.Context, dir string) ([]string, error) {
 }
 
 // longest matches the package of each module whose tests take longest, minutes. It is listed first, so that all others run beside it.
-var longest = regexp.MustCompile(`/pilot/(internal/xds/class|test/e2e/agent|test/bench|test/cluster/installation)$`)
+var longest = regexp.MustCompile(`/pilot/(internal/xds/class|test/e2e/agent|test/cluster/installation)$`)
 
 // list names the module's packages that have tests.
 func list(ctx context.Context, dir string, keep func(string) bool) ([]string, error) {
