@@ -28,6 +28,9 @@ var errPaced = errors.New("too many callers at this address have been refused, a
 type Pace struct {
 	mu    sync.Mutex
 	peers map[netip.Prefix]*paced
+	// fullUntil is the earliest time after which an entry may be removed, as of the last search. A full table is not searched before: with one search for
+	// each refusal, a client with many addresses would delay the handshakes of all others.
+	fullUntil time.Time
 }
 
 // paced is an address with refused callers.
@@ -89,12 +92,8 @@ func (p *Pace) enter(of netip.Prefix, now time.Time) *paced {
 	if peer := p.peers[of]; peer != nil {
 		return peer
 	}
-	if len(p.peers) >= maxAddresses {
-		for of, peer := range p.peers {
-			if peer.paid.Before(now) && peer.next.Before(now) {
-				delete(p.peers, of)
-			}
-		}
+	if len(p.peers) >= maxAddresses && now.After(p.fullUntil) {
+		p.clean(now)
 	}
 	if len(p.peers) >= maxAddresses {
 		return nil
@@ -102,6 +101,18 @@ func (p *Pace) enter(of netip.Prefix, now time.Time) *paced {
 	peer := &paced{}
 	p.peers[of] = peer
 	return peer
+}
+
+// clean removes the entries of addresses that have paid.
+func (p *Pace) clean(now time.Time) {
+	p.fullUntil = now.Add(time.Hour) // more than any entry takes
+	for of, peer := range p.peers {
+		if end := later(peer.paid, peer.next); end.Before(now) {
+			delete(p.peers, of)
+		} else {
+			p.fullUntil = earlier(p.fullUntil, end)
+		}
+	}
 }
 
 // network returns the IPv4 address or the IPv6 network of a client; the zero Prefix for other clients. A host with IPv6 usually has a
