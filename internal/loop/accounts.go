@@ -10,7 +10,7 @@ import (
 func (l *Loop) noteAccounts(now omap.Map[omap.Name, state.Accounts]) {
 	old := l.accounts
 	l.accounts = now
-	if write := l.tables.Remember(old, now); write != nil {
+	if write := l.tables.RememberAccounts(old, now); write != nil {
 		l.writes = append(l.writes, write)
 	}
 }

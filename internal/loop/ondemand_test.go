@@ -21,7 +21,7 @@ func hostsOfGateway(n int) string {
 	return b.String()
 }
 
-// A gateway that connects again keeps its way, unless it is switched off. Only an Envoy with delta xDS can have certificates on demand.
+// A gateway that connects again has certificates on demand if it had them, unless that is switched off. Only an Envoy with delta xDS can have certificates on demand.
 func TestOnDemand(t *testing.T) {
 	const by, on, off = proxy.OnDemandByCount, proxy.OnDemandOn, proxy.OnDemandOff
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestOnDemand(t *testing.T) {
 	}
 }
 
-// A gateway has certificates on demand if it has many hosts when it connects. It keeps its way when hosts come and go; another gateway, which connects
+// A gateway has certificates on demand if it has many hosts when it connects. That stays when hosts come and go; another gateway, which connects
 // later, counts them again.
 func TestOnDemandStays(t *testing.T) {
 	f := start(t, Settings{})

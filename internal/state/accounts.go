@@ -32,9 +32,9 @@ func (a Accounts) ContentHash() omap.Hash {
 // Size is 0 because no proxy receives it by itself.
 func (Accounts) Size() int { return 0 }
 
-// Remember returns a function that writes the rows of Kube.LastAccounts after the accounts of all Services have changed from one value to another;
+// RememberAccounts returns a function that writes the rows of Kube.LastAccounts after the accounts of all Services have changed from one value to another;
 // nil if there are none to write. A Service without endpoints keeps its row, and a Service that is gone has none.
-func (t *Tables) Remember(old, now omap.Map[omap.Name, Accounts]) (write func(tx *store.Txn)) {
+func (t *Tables) RememberAccounts(old, now omap.Map[omap.Name, Accounts]) (write func(tx *store.Txn)) {
 	var known []Accounts
 	var gone []api.Key
 	for c := range omap.Diff(old, now) {

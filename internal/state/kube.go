@@ -24,7 +24,7 @@ type Kube struct {
 	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
 	Services store.Table[api.Key, *kube.Service]
 	// ClusterIPs lists, under the empty key, the Services of type ClusterIP. LastAccounts are the service accounts of the endpoints that such a
-	// Service has, or had last if it has none; see Tables.Remember.
+	// Service has, or had last if it has none; see Tables.RememberAccounts.
 	ClusterIPs   store.Index[struct{}, api.Key]
 	LastAccounts store.Table[api.Key, intern.List[string]]
 	// Members lists, under the empty key, the Services with a claim.Member.

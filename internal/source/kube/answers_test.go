@@ -238,7 +238,7 @@ func (p *player) settle() {
 	})
 	old := p.accounts
 	p.accounts = p.world.Queries.Services.Accounts.Get(p.world.Graph.Naive(), struct{}{})
-	if write := p.world.Tables.Remember(old, p.accounts); write != nil {
+	if write := p.world.Tables.RememberAccounts(old, p.accounts); write != nil {
 		p.world.Commit(write)
 	}
 }

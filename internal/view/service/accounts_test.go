@@ -53,7 +53,7 @@ func TestLastAccounts(t *testing.T) {
 				before = accounts(w)
 				old := known
 				known = w.Queries.Services.Accounts.Get(w.Graph.Naive(), struct{}{})
-				if write := w.Tables.Remember(old, known); write != nil {
+				if write := w.Tables.RememberAccounts(old, known); write != nil {
 					w.Commit(write)
 				}
 			}

@@ -172,7 +172,7 @@ type Queries struct {
 	identities, podIdentities query.Groups[Selection, omap.Name, omap.Name]
 	sliceIdentities           query.Groups[api.Key, omap.Name, omap.Name]
 	// Accounts are the service accounts of the endpoints of each Service of type ClusterIP. The owner of the store passes changes to
-	// Remember of the tables.
+	// RememberAccounts of the tables.
 	Accounts query.Collection[struct{}, state.Accounts]
 	// slicesWith maps an address, or the name of a pod, to the slices of a Service with such an endpoint.
 	slicesWith query.Groups[api.Key, omap.Name, omap.Name]
