@@ -20,7 +20,7 @@ func cluster(ctx context.Context, dir string, w io.Writer) result {
 		return without(ctx, "cluster", w, why)
 	}
 	// The package proxies wants no request to be lost, also while Kubernetes replaces pods, so it has the machine to itself. The others wait more than they
-	// work, and two run at a time, each with a cluster of its own. Go's cache of results does not see their main dependencies, the kernel and the programs of
+	// work, and three run at a time, each with a cluster of its own. Go's cache of results does not see their main dependencies, the kernel and the programs of
 	// Kubernetes.
 	const alone = "/test/cluster/proxies"
 	others, err := list(ctx, dir, func(p string) bool { return !strings.HasSuffix(p, alone) })
@@ -30,7 +30,7 @@ func cluster(ctx context.Context, dir string, w io.Writer) result {
 	}
 	flags := []string{"-count=1", "-timeout=20m"}
 	first := goTest(ctx, dir, w, append(flags, "./proxies"))
-	rest := goTest(ctx, dir, w, append(append(flags, "-p=2"), others...))
+	rest := goTest(ctx, dir, w, append(append(flags, "-p=3"), others...))
 	return result{passed: first.passed + rest.passed, failed: first.failed + rest.failed, skipped: append(first.skipped, rest.skipped...)}
 }
 

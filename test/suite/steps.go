@@ -153,8 +153,8 @@ func all(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(string) bool { return true })
 }
 
-// longest matches the package of each module whose tests take longest, minutes. It is listed first, so that all others run beside it.
-var longest = regexp.MustCompile(`/pilot/(internal/xds/class|test/e2e/agent|test/cluster/installation)$`)
+// longest matches the packages of each module whose tests take longest, minutes. They are listed first, so that all others run beside them.
+var longest = regexp.MustCompile(`/pilot/(internal/xds/class|test/e2e/agent|test/cluster/(installation|kubesource|serving))$`)
 
 // list names the module's packages that have tests.
 func list(ctx context.Context, dir string, keep func(string) bool) ([]string, error) {

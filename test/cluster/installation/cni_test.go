@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/test/cluster"
+	"github.com/pilotmesh/pilot/test/cluster/operator"
 	"github.com/pilotmesh/pilot/test/podrunner"
 	"github.com/pilotmesh/pilot/test/podrunner/cni"
 	podlife "github.com/pilotmesh/pilot/test/podrunner/pod"
@@ -54,51 +55,51 @@ func (u *user) withPlugins() (conf, bin, socket string) {
 	dir := u.TempDir()
 	conf, bin, socket = filepath.Join(dir, "net.d"), filepath.Join(dir, "bin"), filepath.Join(dir, "run")
 	for _, d := range []string{conf, bin, socket} {
-		u.must(os.Mkdir(d, 0o755))
+		u.Must(os.Mkdir(d, 0o755))
 	}
-	u.must(os.WriteFile(filepath.Join(conf, networkFile), []byte(networkConfig), 0o600))
-	n, err := u.c.AddNode(func(o *podrunner.Options) {
+	u.Must(os.WriteFile(filepath.Join(conf, networkFile), []byte(networkConfig), 0o600))
+	n, err := u.C.AddNode(func(o *podrunner.Options) {
 		o.Labels = map[string]string{"plugins": "yes"}
 		o.CNI = cni.Host{ConfDir: conf, BinDir: bin}
 		o.Policy = &podlife.Policy{BackOff: time.Second, MaxBackOff: time.Second, ResetBackOff: time.Minute}
 	})
-	u.must(err)
-	u.Cleanup(func() { u.must(u.c.RemoveNode(context.Background(), n.Name)) })
+	u.Must(err)
+	u.Cleanup(func() { u.Must(u.C.RemoveNode(context.Background(), n.Name)) })
 	return conf, bin, socket
 }
 
 // ready waits until a pod of the walled namespace is ready.
 func (u *user) ready(name string) {
 	u.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), operator.Patience)
 	defer cancel()
-	if out, err := u.tried(ctx, "wait", "--for=condition=Ready", "pod/"+name, "-n", "walled", "--timeout", (patience / 2).String()); err != nil {
-		u.Fatalf("pod %s: %v\n%s\n%s\n%s", name, err, out, u.kubectl("describe", "pod", name, "-n", "walled"),
-			u.kubectl("logs", "-l", "k8s-app=istio-cni-node", "-n", "istio-system", "--tail=100"))
+	if out, err := u.Tried(ctx, "wait", "--for=condition=Ready", "pod/"+name, "-n", "walled", "--timeout", (operator.Patience / 2).String()); err != nil {
+		u.Fatalf("pod %s: %v\n%s\n%s\n%s", name, err, out, u.Kubectl("describe", "pod", name, "-n", "walled"),
+			u.Kubectl("logs", "-l", "k8s-app=istio-cni-node", "-n", "istio-system", "--tail=100"))
 	}
 }
 
 // ask lets a pod send a request to a service of its namespace, and returns the answer.
 func (u *user) ask(from, to string) string {
 	u.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), operator.Patience)
 	defer cancel()
-	out, _ := u.tried(ctx, "exec", "-n", "walled", from, "-c", "app", "--", "/proc/1/exe", "call", "-o=answers", "--fresh", "http://"+to+".walled") //nolint:errcheck // then the text is no answer
+	out, _ := u.Tried(ctx, "exec", "-n", "walled", from, "-c", "app", "--", "/proc/1/exe", "call", "-o=answers", "--fresh", "http://"+to+".walled") //nolint:errcheck // then the text is no answer
 	return out
 }
 
 // plugin installs the plugin.
 func (u *user) plugin(conf, bin, socket string) {
 	u.Helper()
-	u.Cleanup(func() { u.run("uninstall", "--chart", "pilot-cni") })
-	u.done("install", "--chart", "pilot-cni", "--set", "image=pilot.test/pilot-cni:v1", "--set", "cniConfDir="+conf, "--set", "cniBinDir="+bin,
+	u.Cleanup(func() { u.Run("uninstall", "--chart", "pilot-cni") })
+	u.Done("install", "--chart", "pilot-cni", "--set", "image=pilot.test/pilot-cni:v1", "--set", "cniConfDir="+conf, "--set", "cniBinDir="+bin,
 		"--set", "runDir="+socket, "--set", "nodeSelector.plugins=yes")
 }
 
 // taints returns the keys of the taints of the node with plugins.
 func (u *user) taints() string {
 	u.Helper()
-	return u.kubectl("get", "nodes", "-l", "plugins=yes", "-o", "jsonpath={.items[*].spec.taints[*].key}")
+	return u.Kubectl("get", "nodes", "-l", "plugins=yes", "-o", "jsonpath={.items[*].spec.taints[*].key}")
 }
 
 // TestPlugin: in a namespace that forbids NET_ADMIN, a pod that started before the plugin is repaired, a new one is captured when it starts, and they
@@ -106,24 +107,24 @@ func (u *user) taints() string {
 func TestPlugin(t *testing.T) {
 	u := on(t)
 	conf, bin, socket := u.withPlugins()
-	u.namespace("walled", "pod-security.kubernetes.io/enforce=baseline", "istio-injection=enabled")
-	u.done("install", "-f", u.values, "--set", "cni.enabled=true", "--set", "taint.enabled=true")
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
-	u.apply("apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: walled}\nspec: {mtls: {mode: STRICT}}\n")
+	u.Namespace("walled", "pod-security.kubernetes.io/enforce=baseline", "istio-injection=enabled")
+	u.Done("install", "-f", u.Values, "--set", "cni.enabled=true", "--set", "taint.enabled=true")
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
+	u.Apply("apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: walled}\nspec: {mtls: {mode: STRICT}}\n")
 
-	u.apply(fmt.Sprintf(podManifest, "early", true))
-	u.until("a validation that fails", func() bool {
-		return strings.Contains(u.kubectl("get", "pod/early", "-n", "walled", "-o", "jsonpath={.status.initContainerStatuses[0]}"), `"exitCode":126`)
+	u.Apply(fmt.Sprintf(podManifest, "early", true))
+	u.Until("a validation that fails", func() bool {
+		return strings.Contains(u.Kubectl("get", "pod/early", "-n", "walled", "-o", "jsonpath={.status.initContainerStatuses[0]}"), `"exitCode":126`)
 	})
-	if errors := u.levels()["error"]; len(errors) != 1 || !strings.Contains(errors[0], "the cluster has none") {
+	if errors := u.Levels()["error"]; len(errors) != 1 || !strings.Contains(errors[0], "the cluster has none") {
 		t.Errorf("pilotctl check without the plugin: %v", errors)
 	}
-	u.kubectl("taint", "nodes", "-l", "plugins=yes", "cni.istio.io/not-ready:NoSchedule")
+	u.Kubectl("taint", "nodes", "-l", "plugins=yes", "cni.istio.io/not-ready:NoSchedule")
 	u.plugin(conf, bin, socket)
-	u.until("no taint with the plugin", func() bool { return u.taints() == "" })
-	u.apply(fmt.Sprintf(podManifest, "late", true))
-	u.apply(fmt.Sprintf(podManifest, "outside", false))
+	u.Until("no taint with the plugin", func() bool { return u.taints() == "" })
+	u.Apply(fmt.Sprintf(podManifest, "late", true))
+	u.Apply(fmt.Sprintf(podManifest, "outside", false))
 	for _, name := range []string{"late", "outside", "early"} {
 		u.ready(name)
 	}
@@ -139,13 +140,13 @@ func TestPlugin(t *testing.T) {
 	if answer := u.ask("outside", "outside"); !strings.Contains(answer, `"host":"outside.walled"`) {
 		t.Errorf("the pod outside the mesh does not reach itself:\n%s", answer)
 	}
-	if out, _ := u.run("check"); strings.Contains(out, "NET_ADMIN") || !strings.Contains(out, "captures the traffic of pods on 1 nodes") {
+	if out, _ := u.Run("check"); strings.Contains(out, "NET_ADMIN") || !strings.Contains(out, "captures the traffic of pods on 1 nodes") {
 		t.Errorf("pilotctl check with the plugin:\n%s", out)
 	}
 
-	u.done("upgrade", "--chart", "pilot-cni", "--set", "logging.level=debug") // the folders of the installation stay in force
-	u.done("uninstall", "--chart", "pilot-cni")
-	u.until("the end of the plugin", func() bool {
+	u.Done("upgrade", "--chart", "pilot-cni", "--set", "logging.level=debug") // the folders of the installation stay in force
+	u.Done("uninstall", "--chart", "pilot-cni")
+	u.Until("the end of the plugin", func() bool {
 		text, err := os.ReadFile(filepath.Join(conf, networkFile))
 		_, gone := os.Stat(filepath.Join(bin, "pilot-cni"))
 		return err == nil && !strings.Contains(string(text), "pilot-cni") && os.IsNotExist(gone)
@@ -155,11 +156,11 @@ func TestPlugin(t *testing.T) {
 // repaired checks that the pod early was repaired, and that the pod late was captured when it started.
 func (u *user) repaired() {
 	u.Helper()
-	events := u.kubectl("get", "events", "-n", "walled", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
+	events := u.Kubectl("get", "events", "-n", "walled", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
 	if !strings.Contains(events, "CaptureRepair early") || strings.Contains(events, "CaptureRepair late") {
 		u.Errorf("the events of repairs:\n%s", events)
 	}
-	if n := u.kubectl("get", "pod/late", "-n", "walled", "-o", "jsonpath={.status.initContainerStatuses[0].restartCount}"); n != "0" {
+	if n := u.Kubectl("get", "pod/late", "-n", "walled", "-o", "jsonpath={.status.initContainerStatuses[0].restartCount}"); n != "0" {
 		u.Errorf("the pod late was not captured when it started: its validation has been started again %s times", n)
 	}
 }

@@ -11,12 +11,12 @@ import (
 // TestCommands: each command that looks at a cluster or at its control plane, on a real one with a proxy in a pod.
 func TestCommands(t *testing.T) {
 	u := on(t)
-	u.namespace("shop", "istio-injection=enabled")
-	u.done("install", "-f", u.values)
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
-	u.deploy("shop")
-	pods := u.pods("shop")
+	u.Namespace("shop", "istio-injection=enabled")
+	u.Done("install", "-f", u.Values)
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
+	u.Deploy("shop")
+	pods := u.Pods("shop")
 	if len(pods) != 1 || !pods[0].Injected {
 		t.Fatalf("the shop has no proxy: %+v", pods)
 	}
@@ -37,7 +37,7 @@ func TestCommands(t *testing.T) {
 		{"gets a proxy", []string{"explain", "injection", name}},
 		{"a pod of shop gets a proxy", []string{"check"}},
 	} {
-		if out, code := u.run(c.args...); code != 0 || !strings.Contains(out, c.want) {
+		if out, code := u.Run(c.args...); code != 0 || !strings.Contains(out, c.want) {
 			t.Errorf("pilotctl %s: exit code %d, want 0 and %q", strings.Join(c.args, " "), code, c.want)
 		}
 	}
@@ -48,19 +48,12 @@ func TestCommands(t *testing.T) {
 	u.analysis()
 }
 
-// rooted returns whether the webhooks of a configuration have their roots.
-func (u *user) rooted(configuration string) func() bool {
-	return func() bool {
-		return u.kubectl("get", "mutatingwebhookconfiguration/"+configuration, "--ignore-not-found", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}") != ""
-	}
-}
-
 // proxyIsThere waits until a proxy has all of its configuration.
 func (u *user) proxyIsThere(name string) {
 	u.Helper()
 	last := ""
-	u.until("a proxy with its configuration", func() bool {
-		out, code := u.free("proxy-status", name)
+	u.Until("a proxy with its configuration", func() bool {
+		out, code := u.Free("proxy-status", name)
 		if out != last {
 			u.Logf("proxy-status: exit code %d\n%s", code, out)
 			last = out
@@ -83,7 +76,7 @@ func (u *user) askPages(name string) {
 		{"SYNCED", []string{"proxy-status"}},
 		{"no problems", []string{"problems"}},
 	} {
-		if out, code := u.free(c.args...); code != 0 || !strings.Contains(out, c.want) {
+		if out, code := u.Free(c.args...); code != 0 || !strings.Contains(out, c.want) {
 			u.Errorf("pilotctl %s: exit code %d, want 0 and %q; it is\n%s", strings.Join(c.args, " "), code, c.want, out)
 		}
 	}
@@ -93,7 +86,7 @@ func (u *user) askPages(name string) {
 func (u *user) report() {
 	u.Helper()
 	file := filepath.Join(u.TempDir(), "report.tar.gz")
-	out := u.done("bug-report", "--file", file)
+	out := u.Done("bug-report", "--file", file)
 	if n := strings.Count(out, "left out"); n != 1 || !strings.Contains(out, "left out: Secrets") {
 		u.Errorf("parts of the report are missing")
 	}
@@ -105,25 +98,25 @@ func (u *user) report() {
 // remoteSecret lets the control plane read its own cluster as a remote one.
 func (u *user) remoteSecret() {
 	u.Helper()
-	u.refused(1, "istio-reader-service-account", "create-remote-secret", "--name", "west")
-	u.apply(u.done("create-remote-secret", "--print-account"))
+	u.Refused(1, "istio-reader-service-account", "create-remote-secret", "--name", "west")
+	u.Apply(u.Done("create-remote-secret", "--print-account"))
 	u.Cleanup(func() {
-		u.kubectl("delete", "serviceaccount,secret", "istio-reader-service-account", "istio-reader-service-account-istio-remote-secret-token", "-n", "istio-system", "--ignore-not-found")
-		u.kubectl("delete", "clusterrole,clusterrolebinding", "istio-reader-service-account-istio-system", "--ignore-not-found")
+		u.Kubectl("delete", "serviceaccount,secret", "istio-reader-service-account", "istio-reader-service-account-istio-remote-secret-token", "-n", "istio-system", "--ignore-not-found")
+		u.Kubectl("delete", "clusterrole,clusterrolebinding", "istio-reader-service-account-istio-system", "--ignore-not-found")
 	})
-	out := u.done("create-remote-secret", "--name", "west")
+	out := u.Done("create-remote-secret", "--name", "west")
 	_, secret, ok := strings.Cut(out, "# This Secret")
 	if !ok {
 		u.Fatal("no Secret is printed")
 	}
-	u.apply("# " + secret)
-	u.until("the remote cluster", func() bool {
-		out, code := u.free("remote-clusters")
+	u.Apply("# " + secret)
+	u.Until("the remote cluster", func() bool {
+		out, code := u.Free("remote-clusters")
 		return code == 0 && strings.Contains(out, "synced")
 	})
-	u.kubectl("delete", "secret", "istio-remote-secret-west", "-n", "istio-system")
-	u.until("no remote cluster", func() bool {
-		out, _ := u.free("remote-clusters")
+	u.Kubectl("delete", "secret", "istio-remote-secret-west", "-n", "istio-system")
+	u.Until("no remote cluster", func() bool {
+		out, _ := u.Free("remote-clusters")
 		return strings.Contains(out, "no remote clusters")
 	})
 }
@@ -131,13 +124,13 @@ func (u *user) remoteSecret() {
 // fromIstio reads the mesh of the cluster as if it were one of Istio.
 func (u *user) fromIstio() {
 	u.Helper()
-	u.apply(`
+	u.Apply(`
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: web, namespace: shop}
 spec: {host: web, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
 `)
-	out, code := u.run("check", "--from-istio", "-o", "json")
+	out, code := u.Run("check", "--from-istio", "-o", "json")
 	var found []map[string]any
 	start := strings.Index(out, "[")
 	if code > 1 || start < 0 {
@@ -152,8 +145,8 @@ spec: {host: web, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
 func (u *user) analysis() {
 	u.Helper()
 	file := filepath.Join(u.TempDir(), "cluster.yaml")
-	u.must(os.WriteFile(file, []byte(u.kubectl("get", "services,destinationrules", "-A", "-o", "yaml")), 0o600))
-	if out, code := u.free("analyze", file); code != 0 {
+	u.Must(os.WriteFile(file, []byte(u.Kubectl("get", "services,destinationrules", "-A", "-o", "yaml")), 0o600))
+	if out, code := u.Free("analyze", file); code != 0 {
 		u.Errorf("analyze: exit code %d\n%s", code, out)
 	}
 }

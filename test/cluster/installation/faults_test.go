@@ -16,25 +16,26 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/test/cluster/mesh"
+	"github.com/pilotmesh/pilot/test/cluster/operator"
 )
 
 // interrupted calls pilotctl, sends it a signal when it prints a line with a text, and waits for its end.
 func (u *user) interrupted(at string, by os.Signal, args ...string) string {
 	u.Helper()
-	ctx, cancel := context.WithTimeout(u.Context(), patience)
+	ctx, cancel := context.WithTimeout(u.Context(), operator.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, u.pilotctl, append(args, "--kubeconfig", u.c.Kubeconfig())...)
+	cmd := exec.CommandContext(ctx, u.Pilotctl, append(args, "--kubeconfig", u.C.Kubeconfig())...)
 	out, err := cmd.StdoutPipe()
-	u.must(err)
+	u.Must(err)
 	var failure strings.Builder
 	cmd.Stderr = &failure
-	u.must(cmd.Start())
+	u.Must(cmd.Start())
 	hit := false
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		if !hit && strings.Contains(lines.Text(), at) {
 			hit = true
-			u.must(cmd.Process.Signal(by))
+			u.Must(cmd.Process.Signal(by))
 		}
 	}
 	err = cmd.Wait()
@@ -47,65 +48,65 @@ func (u *user) interrupted(at string, by os.Signal, args ...string) string {
 // TestInterrupted: an installation that is killed at any point is removed without a trace, or completed by the next call, and so is an upgrade.
 func TestInterrupted(t *testing.T) {
 	u := on(t)
-	before := u.objects()
+	before := u.Objects()
 	for _, at := range []string{"Namespace istio-system: made", "definitions of kinds: applied", "Deployment istio-system/istiod: applied"} {
-		u.interrupted(at, syscall.SIGKILL, "install", "-f", u.values)
-		u.done("uninstall", "--crds")
-		u.unchanged(before)
+		u.interrupted(at, syscall.SIGKILL, "install", "-f", u.Values)
+		u.Done("uninstall", "--crds")
+		u.Unchanged(before)
 	}
-	said := u.interrupted("Deployment istio-system/istiod: applied", os.Interrupt, "install", "-f", u.values, "--set", "image=missing.test/none:1")
+	said := u.interrupted("Deployment istio-system/istiod: applied", os.Interrupt, "install", "-f", u.Values, "--set", "image=missing.test/none:1")
 	if !strings.Contains(said, "call the command again") {
 		t.Errorf("Ctrl-C says %q", said)
 	}
-	u.interrupted("ClusterRole", syscall.SIGKILL, "install", "-f", u.values)
-	u.done("install", "-f", u.values)
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
+	u.interrupted("ClusterRole", syscall.SIGKILL, "install", "-f", u.Values)
+	u.Done("install", "-f", u.Values)
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
 	u.interrupted("ConfigMap istio-system/istio: applied", syscall.SIGKILL, "upgrade", "--set", "replicaCount=2")
-	u.done("upgrade")
-	if n := u.kubectl("get", "deployment/istiod", "-n", "istio-system", "-o", "jsonpath={.status.availableReplicas}"); n != "2" {
+	u.Done("upgrade")
+	if n := u.Kubectl("get", "deployment/istiod", "-n", "istio-system", "-o", "jsonpath={.status.availableReplicas}"); n != "2" {
 		t.Errorf("%s replicas after the upgrade that was interrupted", n)
 	}
-	if bad := u.levels(); bad["error"] != nil {
+	if bad := u.Levels(); bad["error"] != nil {
 		t.Errorf("check: %v", bad["error"])
 	}
-	u.done("uninstall", "--crds")
-	u.unchanged(before)
+	u.Done("uninstall", "--crds")
+	u.Unchanged(before)
 }
 
 // TestFormerValues: an installation of a version with other values stops an upgrade before anything is written. The error names each value; each is taken
 // back.
 func TestFormerValues(t *testing.T) {
 	u := on(t)
-	u.done("install", "-f", u.values)
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
+	u.Done("install", "-f", u.Values)
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
 	const secret = "secret/pilot-installation"
-	text, err := base64.StdEncoding.DecodeString(u.kubectl("get", secret, "-n", "istio-system", "-o", "jsonpath={.data.values}"))
-	u.must(err)
+	text, err := base64.StdEncoding.DecodeString(u.Kubectl("get", secret, "-n", "istio-system", "-o", "jsonpath={.data.values}"))
+	u.Must(err)
 	var values map[string]any
-	u.must(yaml.Unmarshal(text, &values))
+	u.Must(yaml.Unmarshal(text, &values))
 	values["formerSetting"] = map[string]any{"enabled": true}
 	values["global"].(map[string]any)["proxy"].(map[string]any)["formerImage"] = "x"
 	text, err = yaml.Marshal(values)
-	u.must(err)
-	u.kubectl("patch", secret, "-n", "istio-system", "--type=merge", "-p", fmt.Sprintf(`{"data": {"values": %q, "version": %q}}`,
+	u.Must(err)
+	u.Kubectl("patch", secret, "-n", "istio-system", "--type=merge", "-p", fmt.Sprintf(`{"data": {"values": %q, "version": %q}}`,
 		base64.StdEncoding.EncodeToString(text), base64.StdEncoding.EncodeToString([]byte("v0.1.0\n"))))
 
 	written := func() string {
-		return u.kubectl("get", "deployments,configmaps,secrets,services,roles", "-n", "istio-system", "-l", "app.kubernetes.io/managed-by=pilotctl",
+		return u.Kubectl("get", "deployments,configmaps,secrets,services,roles", "-n", "istio-system", "-l", "app.kubernetes.io/managed-by=pilotctl",
 			"-o", `jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.managedFields[?(@.manager=="pilotctl")].time}{"\n"}{end}`)
 	}
 	was := written()
 	for _, want := range []string{"the chart pilot has no value formerSetting", "the chart pilot has no value global.proxy.formerImage", "stored values of version v0.1.0", "--set NAME=null"} {
-		u.refused(2, want, "upgrade", "--set", "replicaCount=2")
+		u.Refused(2, want, "upgrade", "--set", "replicaCount=2")
 	}
-	u.refused(2, "global.proxy.formerImage", "upgrade", "--set", "formerSetting=null")
+	u.Refused(2, "global.proxy.formerImage", "upgrade", "--set", "formerSetting=null")
 	if is := written(); is != was {
 		t.Errorf("something was written:\n%s\nbefore:\n%s", is, was)
 	}
-	u.done("upgrade", "--set", "formerSetting=null,global.proxy.formerImage=null")
-	u.done("upgrade") // they do not come back
-	if out := u.done("check"); strings.Contains(out, "v0.1.0") {
+	u.Done("upgrade", "--set", "formerSetting=null,global.proxy.formerImage=null")
+	u.Done("upgrade") // they do not come back
+	if out := u.Done("check"); strings.Contains(out, "v0.1.0") {
 		t.Errorf("the version of the installation is still the former one:\n%s", out)
 	}
 }
@@ -114,12 +115,12 @@ func TestFormerValues(t *testing.T) {
 func (u *user) oldDefinition() string {
 	u.Helper()
 	file, err := mesh.Definitions(u.Context())
-	u.must(err)
+	u.Must(err)
 	text, err := os.ReadFile(file)
-	u.must(err)
+	u.Must(err)
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		var o map[string]any
-		u.must(yaml.Unmarshal([]byte(document), &o))
+		u.Must(yaml.Unmarshal([]byte(document), &o))
 		meta, _ := o["metadata"].(map[string]any)
 		if meta == nil || meta["name"] != "virtualservices.networking.istio.io" {
 			continue
@@ -134,7 +135,7 @@ func (u *user) oldDefinition() string {
 		}
 		spec["versions"] = kept
 		old, err := yaml.Marshal(o)
-		u.must(err)
+		u.Must(err)
 		return string(old)
 	}
 	u.Fatal("there is no definition of VirtualServices")
@@ -146,31 +147,31 @@ func (u *user) oldDefinition() string {
 func TestOldDefinitions(t *testing.T) {
 	u := on(t)
 	const definition = "crd/virtualservices.networking.istio.io"
-	u.apply(u.oldDefinition())
-	t.Cleanup(func() { u.kubectl("delete", definition, "--ignore-not-found") })
-	u.kubectl("wait", "--for=condition=Established", definition, "--timeout", patience.String())
-	before := u.objects()
+	u.Apply(u.oldDefinition())
+	t.Cleanup(func() { u.Kubectl("delete", definition, "--ignore-not-found") })
+	u.Kubectl("wait", "--for=condition=Established", definition, "--timeout", operator.Patience.String())
+	before := u.Objects()
 	lacks := func() bool {
-		return regexp.MustCompile(`virtualservices\S* does not serve the versions \[v1\]`).MatchString(strings.Join(u.levels()["error"], "\n"))
+		return regexp.MustCompile(`virtualservices\S* does not serve the versions \[v1\]`).MatchString(strings.Join(u.Levels()["error"], "\n"))
 	}
 	if !lacks() {
 		t.Error("check before the installation does not name the version that is missing")
 	}
-	if out := u.done("install", "-f", u.values); !strings.Contains(out, "1 definitions of kinds exist already and stay as they are") {
+	if out := u.Done("install", "-f", u.Values); !strings.Contains(out, "1 definitions of kinds exist already and stay as they are") {
 		t.Errorf("install does not say that the definition stays:\n%s", out)
 	}
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
-	u.failsClosed("istio-istio-system")
-	u.namespace("shop", "istio-injection=enabled")
-	u.deploy("shop")
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
+	u.FailsClosed("istio-istio-system")
+	u.Namespace("shop", "istio-injection=enabled")
+	u.Deploy("shop")
 	route := func(version, name string) string {
-		return strings.NewReplacer("networking.istio.io/v1", "networking.istio.io/"+version, `"a b"`, "web", "name: wrong", "name: "+name).Replace(invalid("shop"))
+		return strings.NewReplacer("networking.istio.io/v1", "networking.istio.io/"+version, `"a b"`, "web", "name: wrong", "name: "+name).Replace(operator.Invalid("shop"))
 	}
-	u.apply(route("v1beta1", "right"))
-	u.kubectl("wait", "--for=condition=Accepted", "virtualservice/right", "-n", "shop", "--timeout", patience.String())
-	old := strings.ReplaceAll(invalid("shop"), "networking.istio.io/v1", "networking.istio.io/v1beta1")
-	if out, err := u.applied(old); err == nil || !strings.Contains(out, `admission webhook "validation.istio.io" denied`) {
+	u.Apply(route("v1beta1", "right"))
+	u.Kubectl("wait", "--for=condition=Accepted", "virtualservice/right", "-n", "shop", "--timeout", operator.Patience.String())
+	old := strings.ReplaceAll(operator.Invalid("shop"), "networking.istio.io/v1", "networking.istio.io/v1beta1")
+	if out, err := u.Applied(old); err == nil || !strings.Contains(out, `admission webhook "validation.istio.io" denied`) {
 		t.Errorf("an object that is invalid, in the older version: %v\n%s", err, out)
 	}
 	if !lacks() {
@@ -178,19 +179,19 @@ func TestOldDefinitions(t *testing.T) {
 	}
 
 	file, err := mesh.Definitions(t.Context())
-	u.must(err)
-	u.kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
+	u.Must(err)
+	u.Kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
 	if lacks() {
 		t.Error("check still names a version that is there now")
 	}
-	u.kubectl("wait", "--for=condition=Established", definition, "--timeout", patience.String())
-	u.until("the newer version", func() bool { _, err := u.applied(route("v1", "newer")); return err == nil })
-	u.kubectl("wait", "--for=condition=Accepted", "virtualservice/newer", "-n", "shop", "--timeout", patience.String())
-	u.kubectl("delete", "namespace", "shop")
-	u.done("uninstall", "--crds")
+	u.Kubectl("wait", "--for=condition=Established", definition, "--timeout", operator.Patience.String())
+	u.Until("the newer version", func() bool { _, err := u.Applied(route("v1", "newer")); return err == nil })
+	u.Kubectl("wait", "--for=condition=Accepted", "virtualservice/newer", "-n", "shop", "--timeout", operator.Patience.String())
+	u.Kubectl("delete", "namespace", "shop")
+	u.Done("uninstall", "--crds")
 	before = append(before, "apiservices.apiregistration.k8s.io /v1.networking.istio.io") // of the definition that has the version now
 	slices.Sort(before)
-	u.unchanged(before)
+	u.Unchanged(before)
 }
 
 // istioWebhook is the injecting webhook of an installation of Istio, whose control plane does not answer.
@@ -215,47 +216,47 @@ webhooks:
 // without a label get no proxy.
 func TestIstioWebhook(t *testing.T) {
 	u := on(t)
-	u.namespace("shop", "istio.io/rev=canary")
-	u.namespace("plain")
+	u.Namespace("shop", "istio.io/rev=canary")
+	u.Namespace("plain")
 	root := base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"))
-	_, err := u.applied(fmt.Sprintf(istioWebhook, root))
+	_, err := u.Applied(fmt.Sprintf(istioWebhook, root))
 	if err != nil { // API servers of later versions check the roots
-		root = u.kubectl("config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}")
-		u.apply(fmt.Sprintf(istioWebhook, root))
+		root = u.Kubectl("config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}")
+		u.Apply(fmt.Sprintf(istioWebhook, root))
 	}
 	t.Cleanup(func() {
-		u.kubectl("delete", "mutatingwebhookconfiguration", "istio-sidecar-injector", "--ignore-not-found")
+		u.Kubectl("delete", "mutatingwebhookconfiguration", "istio-sidecar-injector", "--ignore-not-found")
 	})
-	before := u.objects()
+	before := u.Objects()
 	theirs := func() string {
-		return u.kubectl("get", "mutatingwebhookconfiguration/istio-sidecar-injector", "-o", "jsonpath={.metadata.generation} {.webhooks[0].clientConfig.caBundle}")
+		return u.Kubectl("get", "mutatingwebhookconfiguration/istio-sidecar-injector", "-o", "jsonpath={.metadata.generation} {.webhooks[0].clientConfig.caBundle}")
 	}
 	was := theirs()
-	u.refused(1, "MutatingWebhookConfiguration istio-sidecar-injector (made by another tool)", "install", "-f", u.values)
-	u.unchanged(before)
-	if found := strings.Join(u.levels()["error"], "\n"); !strings.Contains(found, "istio-sidecar-injector calls the service istio-system/istiod, which has no ready endpoint") {
+	u.Refused(1, "MutatingWebhookConfiguration istio-sidecar-injector (made by another tool)", "install", "-f", u.Values)
+	u.Unchanged(before)
+	if found := strings.Join(u.Levels()["error"], "\n"); !strings.Contains(found, "istio-sidecar-injector calls the service istio-system/istiod, which has no ready endpoint") {
 		t.Errorf("check does not find the webhook of a control plane that is gone: %s", found)
 	}
-	u.done("install", "-f", u.values, "--revision", "canary")
-	t.Cleanup(func() { u.run("uninstall", "--revision", "canary", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector-canary"))
-	u.deploy("shop")
-	if r := u.restarted("shop"); r != "canary" {
+	u.Done("install", "-f", u.Values, "--revision", "canary")
+	t.Cleanup(func() { u.Run("uninstall", "--revision", "canary", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector-canary"))
+	u.Deploy("shop")
+	if r := u.Restarted("shop"); r != "canary" {
 		t.Errorf("the proxy has the revision %q", r)
 	}
-	u.deploy("plain")
-	for _, p := range u.pods("plain") {
+	u.Deploy("plain")
+	for _, p := range u.Pods("plain") {
 		if p.Injected {
 			t.Errorf("the pod %s of a namespace without a label has a proxy", p.Name)
 		}
 	}
-	u.kubectl("delete", "deployment,service", "web", "-n", "shop")
-	u.kubectl("delete", "deployment,service", "web", "-n", "plain")
+	u.Kubectl("delete", "deployment,service", "web", "-n", "shop")
+	u.Kubectl("delete", "deployment,service", "web", "-n", "plain")
 	if is := theirs(); is != was {
 		t.Errorf("the webhook of Istio has changed: %s, before %s", is, was)
 	}
-	u.done("uninstall", "--revision", "canary", "--crds")
-	u.unchanged(before)
+	u.Done("uninstall", "--revision", "canary", "--crds")
+	u.Unchanged(before)
 	if is := theirs(); is != was {
 		t.Errorf("the webhook of Istio has changed: %s, before %s", is, was)
 	}
@@ -287,14 +288,14 @@ spec:
 // without it.
 func TestLargePods(t *testing.T) {
 	u := on(t)
-	u.namespace("shop", "istio-injection=enabled")
-	u.done("install", "-f", u.values)
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
+	u.Namespace("shop", "istio-injection=enabled")
+	u.Done("install", "-f", u.Values)
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
 	made := func(manifest string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), operator.Patience)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, u.c.Kubectl(), "--kubeconfig", u.c.Kubeconfig(), "create", "-f", "-")
+		cmd := exec.CommandContext(ctx, u.C.Kubectl(), "--kubeconfig", u.C.Kubeconfig(), "create", "-f", "-")
 		cmd.Stdin = strings.NewReader(manifest)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
@@ -302,12 +303,12 @@ func TestLargePods(t *testing.T) {
 	if out, err := made(largePod("large", 1_000_000, 200_000)); err != nil {
 		t.Fatalf("a large pod: %v\n%.2000s", err, out)
 	}
-	u.kubectl("wait", "--for=condition=Ready", "pod/large", "-n", "shop", "--timeout", patience.String())
+	u.Kubectl("wait", "--for=condition=Ready", "pod/large", "-n", "shop", "--timeout", operator.Patience.String())
 	for name, manifest := range map[string]string{"annotated": largePod("annotated", 0, 262_000), "huge": largePod("huge", 1_500_000, 0)} {
 		out, err := made(manifest)
 		t.Logf("%s: %v %.300s", name, err, out)
 	}
-	for _, p := range u.pods("shop") {
+	for _, p := range u.Pods("shop") {
 		if !p.Injected {
 			t.Errorf("the pod %s has no proxy", p.Name)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/pilotmesh/pilot/test/cluster/operator"
 )
 
 // edgeManifest is a Gateway for the gateway that pilotctl installs, with its route, and a pod outside the mesh that sends requests to it.
@@ -35,44 +37,44 @@ spec:
 // TestGateway: a gateway is installed, serves requests from outside the mesh, is upgraded, and goes without the control plane.
 func TestGateway(t *testing.T) {
 	u := on(t)
-	u.namespace("shop", "istio-injection=enabled")
-	u.namespace("edge")
-	u.done("install", "-f", u.values)
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
-	u.deploy("shop")
-	u.until("the root of the mesh in the namespace", func() bool {
-		return strings.Contains(u.kubectl("get", "configmaps", "-n", "edge"), "istio-ca-root-cert")
+	u.Namespace("shop", "istio-injection=enabled")
+	u.Namespace("edge")
+	u.Done("install", "-f", u.Values)
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
+	u.Deploy("shop")
+	u.Until("the root of the mesh in the namespace", func() bool {
+		return strings.Contains(u.Kubectl("get", "configmaps", "-n", "edge"), "istio-ca-root-cert")
 	})
-	before := u.objects()
+	before := u.Objects()
 
 	gateway := []string{"--chart", "pilot-gateway", "--name", "istio-ingress", "-n", "edge"}
-	u.refused(1, "there is no such installation of pilotctl in the namespace edge to upgrade", append([]string{"upgrade"}, gateway...)...)
-	u.refused(2, "the chart pilot-gateway has no value service.typ", append([]string{"install", "--set", "service.typ=ClusterIP"}, gateway...)...)
-	u.done(append([]string{"install", "--set", "service.type=ClusterIP,autoscaling.enabled=false"}, gateway...)...)
-	t.Cleanup(func() { u.run(append([]string{"uninstall"}, gateway...)...) })
-	u.apply(edgeManifest)
-	u.until("an answer through the gateway", func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+	u.Refused(1, "there is no such installation of pilotctl in the namespace edge to upgrade", append([]string{"upgrade"}, gateway...)...)
+	u.Refused(2, "the chart pilot-gateway has no value service.typ", append([]string{"install", "--set", "service.typ=ClusterIP"}, gateway...)...)
+	u.Done(append([]string{"install", "--set", "service.type=ClusterIP,autoscaling.enabled=false"}, gateway...)...)
+	t.Cleanup(func() { u.Run(append([]string{"uninstall"}, gateway...)...) })
+	u.Apply(edgeManifest)
+	u.Until("an answer through the gateway", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), operator.Patience)
 		defer cancel()
-		out, err := u.tried(ctx, "exec", "-n", "edge", "outside", "-c", "app", "--", "/proc/1/exe", "call", "-o=answers", "--fresh", "http://istio-ingress.edge")
+		out, err := u.Tried(ctx, "exec", "-n", "edge", "outside", "-c", "app", "--", "/proc/1/exe", "call", "-o=answers", "--fresh", "http://istio-ingress.edge")
 		return err == nil && strings.Contains(out, `"host":"istio-ingress.edge"`) && strings.Contains(out, "spiffe://cluster.local/ns/edge/sa/istio-ingress")
 	})
-	if out, code := u.free("get", "hosts"); code != 0 || !strings.Contains(out, "shop/shop") {
+	if out, code := u.Free("get", "hosts"); code != 0 || !strings.Contains(out, "shop/shop") {
 		t.Errorf("pilotctl get hosts: exit code %d\n%s", code, out)
 	}
 
-	u.done(append([]string{"upgrade", "--set", "replicaCount=2"}, gateway...)...)
-	if n := u.kubectl("get", "deployment/istio-ingress", "-n", "edge", "-o", "jsonpath={.status.availableReplicas}"); n != "2" {
+	u.Done(append([]string{"upgrade", "--set", "replicaCount=2"}, gateway...)...)
+	if n := u.Kubectl("get", "deployment/istio-ingress", "-n", "edge", "-o", "jsonpath={.status.availableReplicas}"); n != "2" {
 		t.Errorf("%s replicas after the upgrade", n)
 	}
-	if kind := u.kubectl("get", "service/istio-ingress", "-n", "edge", "-o", "jsonpath={.spec.type}"); kind != "ClusterIP" {
+	if kind := u.Kubectl("get", "service/istio-ingress", "-n", "edge", "-o", "jsonpath={.spec.type}"); kind != "ClusterIP" {
 		t.Errorf("the upgrade has taken a value of the installation back: the Service is of the type %s", kind)
 	}
 
-	u.kubectl("delete", "pod/outside", "-n", "edge")
-	u.kubectl("delete", "gateway/shop", "virtualservice/shop", "-n", "shop")
-	u.done(append([]string{"uninstall"}, gateway...)...)
-	u.unchanged(before)
-	u.refused(1, "there is no installation of pilotctl", append([]string{"uninstall"}, gateway...)...)
+	u.Kubectl("delete", "pod/outside", "-n", "edge")
+	u.Kubectl("delete", "gateway/shop", "virtualservice/shop", "-n", "shop")
+	u.Done(append([]string{"uninstall"}, gateway...)...)
+	u.Unchanged(before)
+	u.Refused(1, "there is no installation of pilotctl", append([]string{"uninstall"}, gateway...)...)
 }

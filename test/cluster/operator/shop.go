@@ -1,4 +1,4 @@
-package installation
+package operator
 
 import (
 	"context"
@@ -35,58 +35,58 @@ spec:
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
 `
 
-// namespace makes a namespace with labels. It is removed at the end of the test.
-func (u *user) namespace(name string, labels ...string) {
+// Namespace makes a namespace with labels. It is removed at the end of the test.
+func (u *User) Namespace(name string, labels ...string) {
 	u.Helper()
-	u.kubectl("create", "namespace", name)
-	u.Cleanup(func() { u.kubectl("delete", "namespace", name, "--ignore-not-found") })
-	u.until("a root in the new namespace", func() bool { return strings.Contains(u.kubectl("get", "configmap", "-n", name), "kube-root-ca.crt") })
+	u.Kubectl("create", "namespace", name)
+	u.Cleanup(func() { u.Kubectl("delete", "namespace", name, "--ignore-not-found") })
+	u.Until("a root in the new namespace", func() bool { return strings.Contains(u.Kubectl("get", "configmap", "-n", name), "kube-root-ca.crt") })
 	if len(labels) > 0 {
-		u.kubectl(append([]string{"label", "namespace", name}, labels...)...)
+		u.Kubectl(append([]string{"label", "namespace", name}, labels...)...)
 	}
 }
 
-// apply applies a manifest.
-func (u *user) apply(manifest string) {
+// Apply applies a manifest.
+func (u *User) Apply(manifest string) {
 	u.Helper()
-	if out, err := u.applied(manifest); err != nil {
+	if out, err := u.Applied(manifest); err != nil {
 		u.Fatalf("kubectl apply: %v\n%s", err, out)
 	}
 }
 
-// applied applies a manifest, which may be refused.
-func (u *user) applied(manifest string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// Applied applies a manifest, which may be refused.
+func (u *User) Applied(manifest string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, u.c.Kubectl(), "--kubeconfig", u.c.Kubeconfig(), "apply", "-f", "-")
+	cmd := exec.CommandContext(ctx, u.C.Kubectl(), "--kubeconfig", u.C.Kubeconfig(), "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// deploy makes the shop of a namespace, and waits until it is available.
-func (u *user) deploy(namespace string) {
+// Deploy makes the shop of a namespace, and waits until it is available.
+func (u *User) Deploy(namespace string) {
 	u.Helper()
-	u.apply(fmt.Sprintf(shopManifest, namespace))
-	u.rolledOut(namespace, "web")
+	u.Apply(fmt.Sprintf(shopManifest, namespace))
+	u.RolledOut(namespace, "web")
 }
 
-// rolledOut waits until all pods of a Deployment are of its present version, and ready.
-func (u *user) rolledOut(namespace, name string) {
+// RolledOut waits until all pods of a Deployment are of its present version, and ready.
+func (u *User) RolledOut(namespace, name string) {
 	u.Helper()
-	u.kubectl("rollout", "status", "deployment/"+name, "-n", namespace, "--timeout", patience.String())
+	u.Kubectl("rollout", "status", "deployment/"+name, "-n", namespace, "--timeout", Patience.String())
 }
 
-// pod is what tests want to know of a pod.
-type pod struct {
+// Pod is a pod, with the fields that tests look at.
+type Pod struct {
 	Name     string
 	Revision string   // of its proxy
 	Injected bool     // it has exactly one proxy
 	Images   []string // of its containers
 }
 
-// pods returns the pods of a namespace that do not end.
-func (u *user) pods(namespace string) (all []pod) {
+// Pods returns the pods of a namespace that do not end.
+func (u *User) Pods(namespace string) (all []Pod) {
 	u.Helper()
 	var list struct {
 		Items []struct {
@@ -100,12 +100,12 @@ func (u *user) pods(namespace string) (all []pod) {
 			}
 		}
 	}
-	u.must(json.Unmarshal([]byte(u.kubectl("get", "pods", "-n", namespace, "-o", "json")), &list))
+	u.Must(json.Unmarshal([]byte(u.Kubectl("get", "pods", "-n", namespace, "-o", "json")), &list))
 	for _, one := range list.Items {
 		if one.Metadata.DeletionTimestamp != nil {
 			continue
 		}
-		p := pod{Name: one.Metadata.Name, Revision: one.Metadata.Annotations["istio.io/rev"]}
+		p := Pod{Name: one.Metadata.Name, Revision: one.Metadata.Annotations["istio.io/rev"]}
 		proxies := 0
 		for _, c := range append(one.Spec.Containers, one.Spec.InitContainers...) {
 			p.Images = append(p.Images, c.Image)

@@ -1,10 +1,12 @@
-package installation
+package serving
 
 import (
 	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/pilotmesh/pilot/test/cluster/operator"
 )
 
 // rate is how many requests a second a pod sends to the shop while control planes change.
@@ -30,23 +32,23 @@ spec:
 // TestRollingUpgrade: two replicas are replaced under load. No request fails, and no proxy is sent anything again that it has.
 func TestRollingUpgrade(t *testing.T) {
 	u := on(t)
-	u.namespace("shop", "istio-injection=enabled")
-	u.done("install", "-f", u.values, "--set", "replicaCount=2", "--set", "meshConfig.defaultConfig.proxyStatsMatcher.inclusionPrefixes={cluster.outbound,cluster_manager,listener_manager}")
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
-	u.deploy("shop")
-	u.apply(callerManifest)
-	u.kubectl("wait", "--for=condition=Ready", "pod/caller", "-n", "shop", "--timeout", patience.String())
-	u.until("requests through the proxy", func() bool {
+	u.Namespace("shop", "istio-injection=enabled")
+	u.Done("install", "-f", u.Values, "--set", "replicaCount=2", "--set", "meshConfig.defaultConfig.proxyStatsMatcher.inclusionPrefixes={cluster.outbound,cluster_manager,listener_manager}")
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
+	u.Deploy("shop")
+	u.Apply(callerManifest)
+	u.Kubectl("wait", "--for=condition=Ready", "pod/caller", "-n", "shop", "--timeout", operator.Patience.String())
+	u.Until("requests through the proxy", func() bool {
 		return u.requests() > 2*rate
 	})
 	before := u.updates()
 	start := u.requests()
-	old := u.kubectl("get", "pods", "-n", "istio-system", "-o", "name")
+	old := u.Kubectl("get", "pods", "-n", "istio-system", "-o", "name")
 
-	u.done("upgrade", "--set", "env.ROLLED=yes")
-	u.until("the end of the former replicas", func() bool {
-		now := u.kubectl("get", "pods", "-n", "istio-system", "-o", "name")
+	u.Done("upgrade", "--set", "env.ROLLED=yes")
+	u.Until("the end of the former replicas", func() bool {
+		now := u.Kubectl("get", "pods", "-n", "istio-system", "-o", "name")
 		for name := range strings.FieldsSeq(old) {
 			if strings.Contains(now, name) {
 				return false
@@ -54,7 +56,7 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 		return true
 	})
-	u.until("connections to the new replicas", func() bool { return u.connected() == 2 })
+	u.Until("connections to the new replicas", func() bool { return u.connected() == 2 })
 	if sent := u.requests() - start; sent < rate {
 		t.Errorf("only %d requests during the upgrade", sent)
 	}
@@ -79,9 +81,9 @@ func (u *user) requests() int64 {
 func (u *user) connected() int {
 	u.Helper()
 	n := 0
-	for pod := range strings.FieldsSeq(u.kubectl("get", "pods", "-n", "istio-system", "-o", "name")) {
+	for pod := range strings.FieldsSeq(u.Kubectl("get", "pods", "-n", "istio-system", "-o", "name")) {
 		var list []any
-		u.must(json.Unmarshal([]byte(u.kubectl("exec", "-n", "istio-system", pod, "--", "pilot-discovery", "request", "GET", "/debug/syncz")), &list))
+		u.Must(json.Unmarshal([]byte(u.Kubectl("exec", "-n", "istio-system", pod, "--", "pilot-discovery", "request", "GET", "/debug/syncz")), &list))
 		n += len(list)
 	}
 	return n
@@ -94,7 +96,7 @@ func (u *user) counter(of, name string) int64 {
 	if of != "caller" {
 		pod = "deployment/" + of
 	}
-	page := u.kubectl("exec", "-n", "shop", pod, "-c", "istio-proxy", "--", "pilot-agent", "request", "GET", "stats")
+	page := u.Kubectl("exec", "-n", "shop", pod, "-c", "istio-proxy", "--", "pilot-agent", "request", "GET", "stats")
 	for line := range strings.Lines(page) {
 		if is, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && strings.HasSuffix(is, name) {
 			n, _ := strconv.ParseInt(value, 10, 64) //nolint:errcheck // a histogram is no number
@@ -122,13 +124,13 @@ func (u *user) updates() map[string]int64 {
 // endCaller interrupts the caller, and reads what became of its requests.
 func (u *user) endCaller() {
 	u.Helper()
-	_ = u.kubectl("exec", "-n", "shop", "caller", "-c", "caller", "--", "sh", "-c", "kill -INT 1 || true")
+	_ = u.Kubectl("exec", "-n", "shop", "caller", "-c", "caller", "--", "sh", "-c", "kill -INT 1 || true")
 	var sum struct {
 		Requests, Failures int
 		Errors             map[string]int
 	}
-	u.until("the result of the caller", func() bool {
-		line, _, _ := strings.Cut(u.kubectl("logs", "caller", "-n", "shop", "-c", "caller"), "\n")
+	u.Until("the result of the caller", func() bool {
+		line, _, _ := strings.Cut(u.Kubectl("logs", "caller", "-n", "shop", "-c", "caller"), "\n")
 		return json.Unmarshal([]byte(line), &sum) == nil && sum.Requests > 0
 	})
 	if sum.Failures > 0 {
@@ -141,8 +143,8 @@ func (u *user) endCaller() {
 func (u *user) resent() map[string]string {
 	u.Helper()
 	found, counters := map[string]string{}, 0
-	for pod := range strings.FieldsSeq(u.kubectl("get", "pods", "-n", "istio-system", "-o", "name")) {
-		page := u.kubectl("exec", "-n", "istio-system", pod, "--", "pilot-discovery", "request", "GET", "/metrics")
+	for pod := range strings.FieldsSeq(u.Kubectl("get", "pods", "-n", "istio-system", "-o", "name")) {
+		page := u.Kubectl("exec", "-n", "istio-system", pod, "--", "pilot-discovery", "request", "GET", "/metrics")
 		for line := range strings.Lines(page) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 			if !strings.HasPrefix(name, "pilot_xds_sent_resources_total{") {
@@ -163,16 +165,16 @@ func (u *user) resent() map[string]string {
 // TestKilledDuringRollOut: all replicas are killed while a Deployment is rolled out. Each pod that is admitted has its proxy.
 func TestKilledDuringRollOut(t *testing.T) {
 	u := on(t)
-	u.namespace("shop", "istio-injection=enabled")
-	u.done("install", "-f", u.values, "--set", "replicaCount=2")
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
-	u.deploy("shop")
-	u.kubectl("scale", "deployment/web", "-n", "shop", "--replicas=6")
-	u.kubectl("rollout", "restart", "deployment/web", "-n", "shop")
+	u.Namespace("shop", "istio-injection=enabled")
+	u.Done("install", "-f", u.Values, "--set", "replicaCount=2")
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
+	u.Deploy("shop")
+	u.Kubectl("scale", "deployment/web", "-n", "shop", "--replicas=6")
+	u.Kubectl("rollout", "restart", "deployment/web", "-n", "shop")
 	u.kill()
-	u.rolledOut("shop", "web")
-	pods := u.pods("shop")
+	u.RolledOut("shop", "web")
+	pods := u.Pods("shop")
 	if len(pods) < 6 {
 		t.Errorf("%d pods", len(pods))
 	}

@@ -1,4 +1,4 @@
-package installation
+package serving
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pilotmesh/pilot/test/cluster/operator"
 )
 
 // callee is the server that API servers call, as one sees it that trusts what the configuration of a webhook says.
@@ -23,25 +25,25 @@ type callee struct {
 // callee returns the server of the webhooks.
 func (u *user) callee() *callee {
 	u.Helper()
-	s, err := u.c.Client().CoreV1().Services("istio-system").Get(u.Context(), "istiod", metav1.GetOptions{})
-	u.must(err)
+	s, err := u.C.Client().CoreV1().Services("istio-system").Get(u.Context(), "istiod", metav1.GetOptions{})
+	u.Must(err)
 	return &callee{u, net.JoinHostPort(s.Spec.ClusterIP, "443")}
 }
 
 // roots returns the roots in the configuration of the injecting webhook.
 func (c *callee) roots() string {
 	c.Helper()
-	return c.kubectl("get", "mutatingwebhookconfiguration/istio-sidecar-injector", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}")
+	return c.Kubectl("get", "mutatingwebhookconfiguration/istio-sidecar-injector", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}")
 }
 
 // certificate connects as an API server does, and returns the certificate that the server shows.
 func (c *callee) certificate() *x509.Certificate {
 	c.Helper()
 	bundle, err := base64.StdEncoding.DecodeString(c.roots())
-	c.must(err)
+	c.Must(err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(bundle)
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.Context(), operator.Patience)
 	defer cancel()
 	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "istiod.istio-system.svc", MinVersion: tls.VersionTLS12}}
 	conn, err := dialer.DialContext(ctx, "tcp", c.address)
@@ -55,13 +57,13 @@ func (c *callee) certificate() *x509.Certificate {
 // answers lets the API server call both webhooks, which must answer.
 func (u *user) answers(namespace string) {
 	u.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), operator.Patience)
 	defer cancel()
-	pod, err := u.tried(ctx, "run", "probe", "-n", namespace, "--image=none", "--dry-run=server", "-o", "jsonpath={.spec.initContainers[*].name} {.spec.containers[*].name}")
+	pod, err := u.Tried(ctx, "run", "probe", "-n", namespace, "--image=none", "--dry-run=server", "-o", "jsonpath={.spec.initContainers[*].name} {.spec.containers[*].name}")
 	if err != nil || !strings.Contains(pod, "istio-proxy") {
 		u.Errorf("a pod gets no proxy: %v %s", err, pod)
 	}
-	if out, err := u.applied(invalid(namespace)); err == nil || !strings.Contains(out, `admission webhook "validation.istio.io" denied`) {
+	if out, err := u.Applied(operator.Invalid(namespace)); err == nil || !strings.Contains(out, `admission webhook "validation.istio.io" denied`) {
 		u.Errorf("an object that is invalid: %v\n%s", err, out)
 	}
 }
@@ -71,19 +73,19 @@ func (u *user) answers(namespace string) {
 // replica never restarts.
 func TestShortCertificates(t *testing.T) {
 	u := on(t)
-	u.namespace("shop", "istio-injection=enabled")
-	u.done("install", "-f", u.values, "--set", "env.DEFAULT_WORKLOAD_CERT_TTL=20s,env.MAX_WORKLOAD_CERT_TTL=20s", "--set", "env.CITADEL_SELF_SIGNED_CA_CERT_TTL=80s",
+	u.Namespace("shop", "istio-injection=enabled")
+	u.Done("install", "-f", u.Values, "--set", "env.DEFAULT_WORKLOAD_CERT_TTL=20s,env.MAX_WORKLOAD_CERT_TTL=20s", "--set", "env.CITADEL_SELF_SIGNED_CA_CERT_TTL=80s",
 		"--set", "env.CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL=1s")
-	t.Cleanup(func() { u.run("uninstall", "--crds") })
-	u.until("the root of the webhooks", u.rooted("istio-sidecar-injector"))
-	u.failsClosed("istio-istio-system")
+	t.Cleanup(func() { u.Run("uninstall", "--crds") })
+	u.Until("the root of the webhooks", u.Rooted("istio-sidecar-injector"))
+	u.FailsClosed("istio-istio-system")
 	u.keepsRoots("istio-sidecar-injector")
 	const replica = `jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount}{end}`
-	running := u.kubectl("get", "pods", "-n", "istio-system", "-o", replica)
+	running := u.Kubectl("get", "pods", "-n", "istio-system", "-o", replica)
 	server := u.callee()
 	first, roots, start := server.certificate(), server.roots(), time.Now()
 	shown, bundles := map[string]bool{}, map[string]bool{}
-	u.until("a certificate of another root, when the first root is trusted no more", func() bool {
+	u.Until("a certificate of another root, when the first root is trusted no more", func() bool {
 		is := server.certificate()
 		shown[is.SerialNumber.String()], bundles[server.roots()] = true, true
 		u.answers("shop")
@@ -93,14 +95,14 @@ func TestShortCertificates(t *testing.T) {
 	if len(shown) < 4 || len(bundles) < 3 {
 		t.Errorf("%d certificates and %d sets of roots were seen", len(shown), len(bundles))
 	}
-	if now := u.kubectl("get", "pods", "-n", "istio-system", "-o", replica); now != running {
+	if now := u.Kubectl("get", "pods", "-n", "istio-system", "-o", replica); now != running {
 		t.Errorf("the replica has changed: %s, before %s", now, running)
 	}
-	if is := u.policies("istio-istio-system"); is != "Fail Ignore" {
+	if is := u.Policies("istio-istio-system"); is != "Fail Ignore" {
 		t.Errorf("the failurePolicies are %s", is)
 	}
-	u.deploy("shop")
-	for _, p := range u.pods("shop") {
+	u.Deploy("shop")
+	for _, p := range u.Pods("shop") {
 		if !p.Injected {
 			t.Errorf("the pod %s has no proxy", p.Name)
 		}
@@ -111,7 +113,7 @@ func TestShortCertificates(t *testing.T) {
 func decoded(u *user, roots string) string {
 	u.Helper()
 	text, err := base64.StdEncoding.DecodeString(roots)
-	u.must(err)
+	u.Must(err)
 	return string(text)
 }
 
@@ -120,6 +122,6 @@ func rootOf(u *user, roots string) *x509.Certificate {
 	u.Helper()
 	block, _ := pem.Decode([]byte(decoded(u, roots)))
 	c, err := x509.ParseCertificate(block.Bytes)
-	u.must(err)
+	u.Must(err)
 	return c
 }
