@@ -91,6 +91,14 @@ func TestPaceOfManyAddresses(t *testing.T) {
 		if took, refused := handshakes(t, p, at("192.0.2.1"), 1); refused > 0 || took[0] > 0 {
 			t.Errorf("an address without a refusal waited %v", took)
 		}
+		for _, peer := range p.peers {
+			peer.paid = time.Now().Add(-time.Second) // a search would find it
+			break
+		}
+		p.Refused(at("192.0.2.2"), time.Now())
+		if p.peers[network(at("192.0.2.2"))] != nil {
+			t.Error("a refusal searches a full table before an entry may be removed")
+		}
 		<-time.After(time.Minute)
 		p.Refused(at("192.0.2.1"), time.Now())
 		if n := len(p.peers); n != 1 {
