@@ -38,7 +38,7 @@ func (p *place) pluginRole(golden, name string) string {
 	p.Helper()
 	root, err := binaries.Root()
 	p.must(err)
-	a, err := txtar.ParseFile(filepath.Join(root, "internal", "install", "testdata", golden))
+	a, err := txtar.ParseFile(filepath.Join(root, "internal", "ctl", "install", "testdata", golden))
 	p.must(err)
 	for _, f := range a.Files {
 		for document := range strings.SplitSeq(string(f.Data), "\n---\n") {
