@@ -28,9 +28,9 @@ var errPaced = errors.New("too many callers at this address have been refused, a
 type Pace struct {
 	mu    sync.Mutex
 	peers map[netip.Prefix]*paced
-	// fullUntil is the earliest time after which an entry may be removed, as of the last search. A full table is not searched before: with one search for
-	// each refusal, a client with many addresses would delay the handshakes of all others.
-	fullUntil time.Time
+	// searched is when the full table was last searched for entries to remove. With one search for each refusal, a client with many addresses
+	// would delay the handshakes of all others.
+	searched time.Time
 }
 
 // paced is an address with refused callers.
@@ -83,8 +83,8 @@ func (p *Pace) reserve(of netip.Prefix, now time.Time) time.Duration {
 	return wait
 }
 
-// enter returns the entry of an address. If there is no room for it, it first removes the entries of addresses that have paid; nil if all
-// have still to pay.
+// enter returns the entry of an address. If there is no room for it, it first removes the entries of addresses that have paid, at most once
+// each refusalEvery, the least time that an entry takes to pay; nil if there is still no room.
 func (p *Pace) enter(of netip.Prefix, now time.Time) *paced {
 	if p.peers == nil {
 		p.peers = map[netip.Prefix]*paced{}
@@ -92,7 +92,7 @@ func (p *Pace) enter(of netip.Prefix, now time.Time) *paced {
 	if peer := p.peers[of]; peer != nil {
 		return peer
 	}
-	if len(p.peers) >= maxAddresses && now.After(p.fullUntil) {
+	if len(p.peers) >= maxAddresses && now.Sub(p.searched) >= refusalEvery {
 		p.clean(now)
 	}
 	if len(p.peers) >= maxAddresses {
@@ -105,12 +105,10 @@ func (p *Pace) enter(of netip.Prefix, now time.Time) *paced {
 
 // clean removes the entries of addresses that have paid.
 func (p *Pace) clean(now time.Time) {
-	p.fullUntil = now.Add(time.Hour) // more than any entry takes
+	p.searched = now
 	for of, peer := range p.peers {
-		if end := later(peer.paid, peer.next); end.Before(now) {
+		if peer.paid.Before(now) && peer.next.Before(now) {
 			delete(p.peers, of)
-		} else {
-			p.fullUntil = earlier(p.fullUntil, end)
 		}
 	}
 }

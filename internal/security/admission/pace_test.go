@@ -97,12 +97,29 @@ func TestPaceOfManyAddresses(t *testing.T) {
 		}
 		p.Refused(at("192.0.2.2"), time.Now())
 		if p.peers[network(at("192.0.2.2"))] != nil {
-			t.Error("a refusal searches a full table before an entry may be removed")
+			t.Error("each refusal searches a full table")
 		}
 		<-time.After(time.Minute)
 		p.Refused(at("192.0.2.1"), time.Now())
 		if n := len(p.peers); n != 1 {
 			t.Errorf("a minute later the table has %d entries, want the new one", n)
+		}
+	})
+}
+
+// TestPaceAfterManyAddresses: a full table has room again as soon as its addresses have paid, after the first flood of addresses and after later ones.
+func TestPaceAfterManyAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Pace{}
+		for flood := range 3 {
+			for i := range maxAddresses {
+				p.Refused(at(net.IPv4(10, byte(flood), byte(i>>8), byte(i)).String()), time.Now())
+			}
+			<-time.After(refusalEvery + 1)
+			p.Refused(at(net.IPv4(192, 0, 2, byte(flood)).String()), time.Now())
+			if n := len(p.peers); n != 1 {
+				t.Errorf("after flood %d, and the time in which its addresses pay, the table has %d entries, want the new one", flood, n)
+			}
 		}
 	})
 }
