@@ -2,13 +2,14 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 
 	"github.com/pilotmesh/pilot/test/podrunner"
+	"github.com/pilotmesh/pilot/test/testbed"
 )
 
 // The image names of the sample program, test/workload, and of the demo's services, samples/bookstore/app, under any tag.
@@ -40,12 +41,15 @@ func BuildPrograms(ctx context.Context, root string) (Programs, error) {
 
 // BuildProgram builds a package of the Go module in a directory, with further variables in the environment. Tests of several packages build the same
 // programs: the first one writes it, and the others wait and find it up to date, so none writes to a program that runs.
-func BuildProgram(ctx context.Context, out, dir, source string, env ...string) error {
-	unlock, err := lock(out)
+func BuildProgram(ctx context.Context, out, dir, source string, env ...string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return fmt.Errorf("building %s: %w", source, err)
+	}
+	unlock, err := testbed.Lock(out + ".lock")
 	if err != nil {
 		return fmt.Errorf("building %s: %w", source, err)
 	}
-	defer unlock()
+	defer func() { err = errors.Join(err, unlock()) }()
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", out, source)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), "GOWORK=off"), env...)
@@ -53,22 +57,6 @@ func BuildProgram(ctx context.Context, out, dir, source string, env ...string) e
 		return fmt.Errorf("building %s: %w\n%s", source, err, said)
 	}
 	return nil
-}
-
-// lock waits until no other process builds a program. It leaves an empty file beside the program.
-func lock(program string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(program+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() { f.Close() }, nil
 }
 
 // Images is the map of image names for tests and people: the samples' programs, kubectl, and a few widely used names, which are

@@ -23,7 +23,7 @@ func Build(ctx context.Context, root, program, dir string, flags ...string) (_ s
 	if err := os.MkdirAll(shared, 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lock(filepath.Join(shared, program+".lock"))
+	unlock, err := Lock(filepath.Join(shared, program+".lock"))
 	if err != nil {
 		return "", fmt.Errorf("building %s: %w", program, err)
 	}
@@ -38,8 +38,8 @@ func Build(ctx context.Context, root, program, dir string, flags ...string) (_ s
 	return path, place(ctx, built, path)
 }
 
-// lock locks a file, which it makes if need be, against other processes until unlock.
-func lock(path string) (unlock func() error, err error) {
+// Lock locks a file, which it makes if need be, against other processes until unlock. It waits while another process has it.
+func Lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package operator is a person with pilotctl and kubectl, for tests of a control plane on a real Kubernetes. Where something cannot be done, its methods
-// fail the test.
+// Package operator acts as a person with pilotctl and kubectl, for tests of a control plane on a real Kubernetes. Where something cannot be done, its
+// methods fail the test.
 //
 // Goroutines: none.
 package operator
@@ -20,7 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 )
 
-// Patience is for what takes a moment on an idle machine.
+// Patience is how long methods wait for things that take a moment on an idle machine.
 const Patience = 2 * time.Minute
 
 // values name the images of the test cluster.
@@ -36,7 +36,8 @@ global:
 // User is a person with pilotctl and kubectl.
 type User struct {
 	*testing.T
-	C                *cluster.Cluster
+	C *cluster.Cluster
+	// Pilotctl is the path of the program, and Values of a file of values with the images of the test cluster.
 	Pilotctl, Values string
 }
 
@@ -69,7 +70,7 @@ func (u *User) Run(args ...string) (string, int) {
 	return out, code
 }
 
-// Free calls pilotctl and returns its output and exit code.
+// Free calls pilotctl with these arguments alone, and returns its output and exit code. The variable KUBECONFIG names the cluster.
 func (u *User) Free(args ...string) (string, int) {
 	u.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience) // also for what cleans up after a test
@@ -189,7 +190,7 @@ func (u *User) Levels(args ...string) map[string][]string {
 	return levels
 }
 
-// Rooted returns whether the webhooks of a configuration have their roots.
+// Rooted returns a condition for Until: the webhooks of a configuration have their roots.
 func (u *User) Rooted(configuration string) func() bool {
 	return func() bool {
 		return u.Kubectl("get", "mutatingwebhookconfiguration/"+configuration, "--ignore-not-found", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}") != ""
