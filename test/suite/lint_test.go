@@ -34,9 +34,12 @@ func TestProse(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(archive.Comment), "\n\n")
 	wants := map[string]string{}
-	for line := range strings.Lines(table) {
+	for line := range strings.Lines(strings.TrimSpace(table)) {
 		file, want, _ := strings.Cut(strings.TrimSpace(line), " ")
 		wants[file] = strings.TrimSpace(want)
+	}
+	if len(wants) != len(archive.Files) || len(wants) == 0 {
+		t.Fatalf("the table has %d files, and the archive %d", len(wants), len(archive.Files))
 	}
 	for _, f := range archive.Files {
 		t.Run(f.Name, func(t *testing.T) {

@@ -34,7 +34,7 @@ type step struct {
 // suites are the steps in the order they run: what fails fast comes first.
 var suites = map[string][]step{
 	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", all, "-short"),
-		tests("tools", "tests of the test tools", "test", tools, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
+		tests("tools", "tests of the test tools", "test", toolsAndBench, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./...")),
 		commands},
 	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, vetDubbo, vetQueries, arch,
 		tests("unit", "unit tests with the race detector, with fewer random histories", "", all, "-race", "-short", "-timeout=20m"),
@@ -121,10 +121,15 @@ func packages(patterns ...string) func(context.Context, string) ([]string, error
 }
 
 // separate matches the packages of the test module that have steps of their own, most because they run the product; all others are quick.
-var separate = regexp.MustCompile(`/pilot/test/(arch|bench|e2e|conformance|chaos|schema|capture|docs)(/|$)`)
+var separate = regexp.MustCompile(`/pilot/test/(arch|e2e|conformance|chaos|schema|capture|docs)(/|$)`)
 
-func tools(ctx context.Context, dir string) ([]string, error) {
+func toolsAndBench(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !separate.MatchString(p) })
+}
+
+// tools leaves out the benchmarks, which take minutes without -short.
+func tools(ctx context.Context, dir string) ([]string, error) {
+	return list(ctx, dir, func(p string) bool { return !separate.MatchString(p) && !strings.HasSuffix(p, "/test/bench") })
 }
 
 // endToEnd are the packages with real Envoys, except the attacks, which have a step of their own.

@@ -23,9 +23,30 @@ func TestLonger(t *testing.T) {
 	if !strings.HasSuffix(found[0], "/xds/class") {
 		t.Errorf("%s is the first, and takes less time than others", found[0])
 	}
-	for name, want := range map[string]bool{"internal/xds/class": true, "internal/xds/authz": true, "internal/engine/omap": true, "internal/admin": false, "test/arch": false} {
+	for name, want := range map[string]bool{"internal/xds/class": true, "internal/xds/authz": true, "internal/engine/omap": true, "internal/admin": false} {
 		if slices.Contains(found, module+name) != want {
 			t.Errorf("%s is among %v: %t, want %t", name, found, !want, want)
+		}
+	}
+}
+
+// TestTools: packages with steps of their own are not tested twice, and the benchmarks are a part of `make check` in short form.
+func TestTools(t *testing.T) {
+	root, err := repo.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow, err := tools(t.Context(), filepath.Join(root, "test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := toolsAndBench(t.Context(), filepath.Join(root, "test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][2]bool{"suite": {true, true}, "bench": {false, true}, "arch": {}, "docs": {}, "e2e/agent": {}} {
+		if p := module + "test/" + name; slices.Contains(slow, p) != want[0] || slices.Contains(short, p) != want[1] {
+			t.Errorf("%s is tested with the tools of make test, of make check: %t, %t; want %v", p, slices.Contains(slow, p), slices.Contains(short, p), want)
 		}
 	}
 }
