@@ -21,7 +21,8 @@ func hostsOfGateway(n int) string {
 	return b.String()
 }
 
-// A gateway that connects again has certificates on demand if it had them, unless that is switched off. Only an Envoy with delta xDS can have certificates on demand.
+// A gateway that connects again has certificates on demand if it had them, unless that is switched off. Only an Envoy with delta xDS can have
+// certificates on demand.
 func TestOnDemand(t *testing.T) {
 	const by, on, off = proxy.OnDemandByCount, proxy.OnDemandOn, proxy.OnDemandOff
 	for _, c := range []struct {

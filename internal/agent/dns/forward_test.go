@@ -94,8 +94,8 @@ func upstreamServer(t testing.TB, h dns.HandlerFunc) netip.AddrPort {
 
 func send(w dns.ResponseWriter, a *dns.Msg) { _ = w.WriteMsg(a) }
 
-// refusing answers every question with NXDOMAIN.
-func refusing(w dns.ResponseWriter, q *dns.Msg) {
+// nxdomain answers every question with NXDOMAIN.
+func nxdomain(w dns.ResponseWriter, q *dns.Msg) {
 	send(w, new(dns.Msg).SetRcode(q, dns.RcodeNameError))
 }
 
@@ -154,7 +154,7 @@ func TestUnknownYet(t *testing.T) {
 			answering("198.51.100.7")(w, q)
 			return
 		}
-		refusing(w, q)
+		nxdomain(w, q)
 	}))
 	if p.Ready() == nil {
 		t.Error("it is ready")

@@ -113,7 +113,7 @@ func follow(t *testing.T) (*Proxy, *plane) {
 			t.Error(err)
 		}
 	})
-	p := newProxy(t, nil, upstreamServer(t, refusing))
+	p := newProxy(t, nil, upstreamServer(t, nxdomain))
 	dial := func() (*grpc.ClientConn, error) {
 		return grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	}
@@ -178,7 +178,7 @@ func TestKept(t *testing.T) {
 	s.responses <- response("1", "a.com 10.0.0.1", "b.com 10.0.0.2", "c.com 10.0.0.3")
 	s.responses <- response("2", "a.com 10.0.0.9", "-b.com")
 	p.shows(t, "a.com", "NOERROR 10.0.0.9")
-	again := newProxy(t, nil, upstreamServer(t, refusing))
+	again := newProxy(t, nil, upstreamServer(t, nxdomain))
 	NewSubscriber(again, nil, &corev3.Node{Id: nodeID}, s.kept, slog.New(slog.DiscardHandler))
 	again.shows(t, "a.com", "NOERROR 10.0.0.9")
 	again.shows(t, "b.com", "NXDOMAIN")
@@ -187,7 +187,7 @@ func TestKept(t *testing.T) {
 		t.Error(err)
 	}
 	s.kept.Accept(nds.URL, response("3", "d.com nonsense").GetResources(), nil)
-	none := newProxy(t, nil, upstreamServer(t, refusing))
+	none := newProxy(t, nil, upstreamServer(t, nxdomain))
 	NewSubscriber(none, nil, &corev3.Node{Id: nodeID}, s.kept, slog.New(slog.DiscardHandler))
 	none.shows(t, "a.com", "SERVFAIL")
 }

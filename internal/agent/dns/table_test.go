@@ -98,7 +98,7 @@ func show(a *dns.Msg) string {
 
 // TestAnswers: names of the mesh, short ones, names with an appended domain of the search list, and patterns.
 func TestAnswers(t *testing.T) {
-	p := newProxy(t, tableOf(t, names()...), upstreamServer(t, refusing))
+	p := newProxy(t, tableOf(t, names()...), upstreamServer(t, nxdomain))
 	for _, c := range []struct {
 		name string
 		kind uint16
